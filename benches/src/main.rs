@@ -1,0 +1,3 @@
+//! Benchmarks of Loxley beside its peers.
+
+fn main() {}

@@ -1,0 +1,2 @@
+//! Pure load-balancing algorithms.
+#![no_std]

@@ -1,0 +1,3 @@
+//! The `loxley` command.
+
+fn main() {}

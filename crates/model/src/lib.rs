@@ -1,0 +1,2 @@
+//! The words of Loxley.
+#![no_std]

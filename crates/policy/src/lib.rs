@@ -1,0 +1,2 @@
+//! The deciding core.
+#![no_std]

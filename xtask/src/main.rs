@@ -1,0 +1,196 @@
+//! Chores of the workspace. `cargo xtask test` is the whole test suite, the one that CI runs.
+#![expect(
+    clippy::print_stderr,
+    reason = "a chore runner talks to the person who runs it"
+)]
+
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+const HELP: &str = "\
+cargo xtask test          everything CI checks (format, lints, tests, quick model checks)
+cargo xtask test --long   the same, with the long sweeps and the exhaustive models
+cargo xtask test NAME...  only the named steps
+cargo xtask steps         the names of the steps";
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["test", rest @ ..] => test(rest),
+        ["steps"] => {
+            for step in STEPS {
+                eprintln!("{:10} {}", step.name, step.about);
+            }
+            Ok(())
+        }
+        _ => {
+            eprintln!("{HELP}");
+            if words.is_empty() || words == ["--help"] {
+                Ok(())
+            } else {
+                bail!("unknown command")
+            }
+        }
+    }
+}
+
+/// One named part of the test suite.
+struct Step {
+    name: &'static str,
+    about: &'static str,
+    run: fn(&Suite) -> Result<()>,
+}
+
+const STEPS: &[Step] = &[
+    Step {
+        name: "tidy",
+        about: "what no lint can see: arrows between crates, unsafe",
+        run: tidy::check,
+    },
+    Step {
+        name: "fmt",
+        about: "rustfmt",
+        run: fmt,
+    },
+    Step {
+        name: "clippy",
+        about: "clippy, warnings denied",
+        run: clippy,
+    },
+    Step {
+        name: "unit",
+        about: "unit, property, integration and end-to-end tests",
+        run: unit,
+    },
+    Step {
+        name: "doc",
+        about: "examples in the documentation",
+        run: doc,
+    },
+    Step {
+        name: "loom",
+        about: "model checks of the pool's lock-free parts",
+        run: loom,
+    },
+];
+
+/// What a step needs to know.
+struct Suite {
+    root: PathBuf,
+    long: bool,
+}
+
+fn test(words: &[&str]) -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("xtask has a parent folder")?;
+    let suite = Suite {
+        root: root.to_owned(),
+        long: words.contains(&"--long"),
+    };
+    let wanted: Vec<&str> = words
+        .iter()
+        .copied()
+        .filter(|word| *word != "--long")
+        .collect();
+    if let Some(unknown) = wanted
+        .iter()
+        .find(|word| !STEPS.iter().any(|step| step.name == **word))
+    {
+        bail!("no step `{unknown}`; `cargo xtask steps` lists them");
+    }
+    for step in STEPS
+        .iter()
+        .filter(|step| wanted.is_empty() || wanted.contains(&step.name))
+    {
+        let start = Instant::now();
+        eprintln!("== {}: {}", step.name, step.about);
+        (step.run)(&suite).with_context(|| format!("step `{}` failed", step.name))?;
+        eprintln!(
+            "== {} passed in {:.1} s",
+            step.name,
+            start.elapsed().as_secs_f64()
+        );
+    }
+    Ok(())
+}
+
+fn fmt(suite: &Suite) -> Result<()> {
+    suite.cargo(&["fmt", "--all", "--check"])
+}
+
+fn clippy(suite: &Suite) -> Result<()> {
+    suite.cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--quiet",
+        "--",
+        "-D",
+        "warnings",
+    ])
+}
+
+fn unit(suite: &Suite) -> Result<()> {
+    suite.cargo(&["test", "--workspace", "--all-targets", "--quiet"])
+}
+
+fn doc(suite: &Suite) -> Result<()> {
+    suite.cargo(&["test", "--workspace", "--doc", "--quiet"])
+}
+
+fn loom(suite: &Suite) -> Result<()> {
+    if !suite.root.join("crates/pool").exists() {
+        return Ok(());
+    }
+    let mut command = suite.command("cargo");
+    command
+        .args([
+            "test",
+            "--release",
+            "--quiet",
+            "-p",
+            "loxley-pool",
+            "--test",
+            "loom",
+        ])
+        .env("RUSTFLAGS", "--cfg loom")
+        .env("CARGO_TARGET_DIR", suite.root.join("target/loom"));
+    if suite.long {
+        command.args(["--", "--include-ignored"]);
+    }
+    finish(command)
+}
+
+impl Suite {
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.root);
+        if self.long {
+            command.env("LOXLEY_TEST_LONG", "1");
+        }
+        command
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Result<()> {
+        let mut command = self.command("cargo");
+        command.args(arguments);
+        finish(command)
+    }
+}
+
+fn finish(mut command: Command) -> Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("could not start {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}
