@@ -1,3 +1,78 @@
 //! Benchmarks of Loxley beside its peers.
+//!
+//! One subcommand measures one part of Loxley, and every case runs subject and peers in turns
+//! ([`measure`]) so that a noisy machine disturbs all of them alike: read the ratios, not the
+//! absolute figures. Goals are those of the design; the report says for each whether it is met.
+//! Nothing here runs in the test suite.
+#![expect(
+    clippy::print_stdout,
+    reason = "the report of a benchmark goes to standard output"
+)]
 
-fn main() {}
+mod measure;
+mod pool;
+mod report;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use report::Report;
+
+/// Measure Loxley beside its peers.
+#[derive(Parser)]
+#[command(name = "loxley-bench", version)]
+struct Arguments {
+    #[command(flatten)]
+    options: Options,
+    #[command(subcommand)]
+    part: Part,
+}
+
+/// What every part understands.
+#[derive(Args)]
+struct Options {
+    /// Print one JSON object per line instead of a table.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Smaller workloads and fewer rounds: a look, not a result.
+    #[arg(long, global = true)]
+    quick: bool,
+    /// Only the cases whose name contains this.
+    #[arg(long, global = true, value_name = "TEXT")]
+    filter: Option<String>,
+    /// Rounds per case; each round runs every subject once [default: 9, or 3 with --quick].
+    #[arg(long, global = true, value_name = "N")]
+    rounds: Option<usize>,
+}
+
+impl Options {
+    /// Whether the case of this name is wanted.
+    fn wants(&self, case: &str) -> bool {
+        self.filter
+            .as_deref()
+            .is_none_or(|text| case.contains(text))
+    }
+
+    fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 3 } else { 9 }).max(1)
+    }
+
+    /// A size that depends on `--quick`.
+    fn size(&self, full: usize, quick: usize) -> usize {
+        if self.quick { quick } else { full }
+    }
+}
+
+#[derive(Subcommand)]
+enum Part {
+    /// The work-stealing pool beside rayon, chili, forte, tokio and a plain crossbeam pool.
+    Pool(pool::Arguments),
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let mut report = Report::new(arguments.options.json);
+    match arguments.part {
+        Part::Pool(pool) => pool::run(&arguments.options, &pool, &mut report),
+    }
+}
