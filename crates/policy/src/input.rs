@@ -1,0 +1,142 @@
+//! What can happen to a scheduler. Inputs are facts, in the past tense; the journal is their list.
+
+use alloc::vec::Vec;
+
+use loxley_model::{
+    AgentId, AgentSpec, GroupId, JobId, JobSpec, Lease, Outcome, Span, TaskId, TaskSpec, UserId,
+};
+
+use crate::Config;
+
+/// A fact that the scheduler is told.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Input {
+    /// Tasks were submitted together: all are accepted or none.
+    TasksSubmitted {
+        /// The job they belong to.
+        job: JobSpec,
+        /// The tasks. They may depend on each other in any order, and on earlier tasks.
+        tasks: Vec<TaskSpec>,
+    },
+    /// An agent registered. Under a known id, this is a new incarnation: the old one is gone, and
+    /// its tasks go elsewhere.
+    AgentJoined(AgentSpec),
+    /// An agent unregistered.
+    AgentLeft {
+        /// Which one.
+        agent: AgentId,
+        /// What becomes of the tasks it had.
+        tasks: Leftovers,
+    },
+    /// An agent gets nothing new, and finishes what it has.
+    AgentDrained(AgentId),
+    /// A heartbeat.
+    AgentHeard {
+        /// Whose.
+        agent: AgentId,
+        /// What it says of itself.
+        vitals: Vitals,
+    },
+    /// An agent wants this many more tasks now; 0 takes its request back.
+    WorkRequested {
+        /// Who asks.
+        agent: AgentId,
+        /// How many tasks it wants.
+        want: u32,
+    },
+    /// An agent asked for a task from somebody else's queue, now or never: unlike with
+    /// `WorkRequested`, its own queue does not count, and no request stays open.
+    StealRequested {
+        /// Who asks.
+        agent: AgentId,
+    },
+    /// An agent began to run a task.
+    TaskStarted {
+        /// Which one.
+        task: TaskId,
+        /// Under which lease.
+        lease: Lease,
+    },
+    /// An attempt ended.
+    TaskFinished {
+        /// Of which task.
+        task: TaskId,
+        /// Under which lease.
+        lease: Lease,
+        /// How.
+        outcome: Outcome,
+    },
+    /// The answer to a `Retract`.
+    TaskYielded {
+        /// The task that was asked back.
+        task: TaskId,
+        /// Under which lease.
+        lease: Lease,
+        /// Whether the agent gave it up: false when it had already started.
+        yielded: bool,
+    },
+    /// A running task saved its state, and can go on from there. The driver keeps the state.
+    CheckpointSaved {
+        /// Which task.
+        task: TaskId,
+        /// Under which lease.
+        lease: Lease,
+    },
+    /// Somebody does not want this any more.
+    CancelRequested(Selection),
+    /// Tasks on the dead-letter list were given another chance; an empty list means all of them.
+    DeadLettersResubmitted(Vec<TaskId>),
+    /// At most this many tasks of the group may run at once.
+    GroupLimitSet {
+        /// The group.
+        group: GroupId,
+        /// The limit.
+        limit: u32,
+    },
+    /// A user's share of the slots is proportional to this weight; 1 when never set.
+    UserWeightSet {
+        /// The user.
+        user: UserId,
+        /// The weight, at least 1.
+        weight: u32,
+    },
+    /// Somebody asked for a rebalancing pass now.
+    RebalanceRequested,
+    /// Time passed. The driver sends this when a timer is due; at any other time it does no harm.
+    Tick,
+    /// The configuration changed. Nothing is lost or reordered.
+    ConfigChanged(Config),
+}
+
+/// What becomes of the tasks of an agent that leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Leftovers {
+    /// They go to other agents.
+    Requeue,
+    /// They leave the scheduler with the agent: whoever unregistered it has them now.
+    Return,
+}
+
+/// What an agent says of itself in a heartbeat.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Vitals {
+    /// How much it is slowed down by heat, power or other load: 0 not at all, 1 stands still.
+    pub throttle: f64,
+    /// The measured round trip to it.
+    pub round_trip: Span,
+}
+
+/// Which tasks are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Selection {
+    /// One task.
+    Task(TaskId),
+    /// All tasks of a job.
+    Job(JobId),
+    /// Everything.
+    All,
+}
