@@ -1,0 +1,180 @@
+//! From text to configuration.
+
+use std::ops::Range;
+
+use loxley_policy::Config;
+
+use crate::keys::{Field, RELATIONS, ROOT, Relation, SECTIONS, Section, path};
+use crate::mistake::{Kind, Mistake, Mistakes};
+use crate::reader::{Fields, Reader};
+use crate::tree::{Limits, Node};
+
+/// What mistakes call a text that has no name; see [`Mistakes::in_file`].
+const UNNAMED: &str = "configuration";
+
+/// The configuration in a YAML text, or everything that is wrong with it. What the text leaves out
+/// has its default; an empty text is the default configuration.
+pub fn parse(text: &str) -> Result<Config, Mistakes> {
+    let mut reader = Reader::new(UNNAMED, text);
+    let mut config = Config::default();
+    match Node::parse(text, &Limits::default()) {
+        Ok(node) => read_file(&node, &mut config, &mut reader),
+        Err(mistake) => reader.note(mistake),
+    }
+    reader.finish(config)
+}
+
+/// As [`parse`], for bytes that may not even be text.
+pub fn parse_bytes(bytes: &[u8]) -> Result<Config, Mistakes> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => parse(text),
+        Err(error) => {
+            let (good, bad) = bytes.split_at(error.valid_up_to());
+            // Shown are the text before the bad byte and a little after it.
+            let good = String::from_utf8_lossy(good);
+            let shown = format!(
+                "{good}{}",
+                String::from_utf8_lossy(&bad[..bad.len().min(80)])
+            );
+            let message = "the file is not UTF-8 text";
+            let label = format!("the byte 0x{:02x}", bad[0]);
+            let mistake = Mistake::new(Kind::Syntax, good.len()..good.len(), message, label)
+                .with_help("save it as UTF-8");
+            Err(Mistakes::new(UNNAMED, &shown, vec![mistake]))
+        }
+    }
+}
+
+/// A key that stands in the file, where its value is, and whether that could be read.
+struct Given {
+    section: &'static str,
+    key: &'static str,
+    span: Range<usize>,
+    read: bool,
+}
+
+fn read_file(node: &Node, config: &mut Config, reader: &mut Reader<'_>) {
+    let Some(mut top) = reader.mapping("the file", node) else {
+        return;
+    };
+    let root = top.take(ROOT);
+    top.finish_with(reader, place_of);
+    let Some(mut root) = root.and_then(|node| reader.mapping(ROOT, node)) else {
+        return;
+    };
+    let mut given = Vec::new();
+    for section in SECTIONS {
+        if section.name.is_empty() {
+            read_keys(section, &mut root, config, reader, &mut given);
+            continue;
+        }
+        let fields = root
+            .take(section.name)
+            .and_then(|node| reader.mapping(section.name, node));
+        if let Some(mut fields) = fields {
+            read_keys(section, &mut fields, config, reader, &mut given);
+            fields.finish_with(reader, place_of);
+        }
+    }
+    root.finish_with(reader, place_of);
+    for relation in RELATIONS {
+        check(relation, &given, config, reader);
+    }
+}
+
+fn read_keys(
+    section: &Section,
+    fields: &mut Fields<'_>,
+    config: &mut Config,
+    reader: &mut Reader<'_>,
+    given: &mut Vec<Given>,
+) {
+    for key in section.keys {
+        let Some(node) = fields.take(key.name) else {
+            continue;
+        };
+        given.push(Given {
+            section: section.name,
+            key: key.name,
+            span: node.span.clone(),
+            read: key.field.read(key.name, node, config, reader),
+        });
+    }
+}
+
+/// Where a key that stands in the wrong place belongs.
+fn place_of(name: &str) -> Option<String> {
+    if name == ROOT {
+        return Some(format!("`{ROOT}` belongs at the top of the file"));
+    }
+    for section in SECTIONS {
+        if section.name == name {
+            return Some(format!("it belongs under `{ROOT}`"));
+        }
+        if section.keys.iter().any(|key| key.name == name) {
+            let whole = path(section.name, name);
+            let parent = whole.strip_suffix(name)?.strip_suffix('.')?;
+            return Some(format!("it belongs under `{parent}`"));
+        }
+    }
+    None
+}
+
+/// Notes when two values contradict each other. One of them may be the default; where a value could
+/// not be read, that is a mistake of its own and nobody knows what it contradicts.
+fn check(relation: &Relation, given: &[Given], config: &Config, reader: &mut Reader<'_>) {
+    let place = |key: &str| {
+        given
+            .iter()
+            .find(|given| given.section == relation.section && given.key == key)
+    };
+    let (lower, upper) = (place(relation.lower), place(relation.upper));
+    let unread = [lower, upper]
+        .into_iter()
+        .flatten()
+        .any(|given| !given.read);
+    let broken = broken_rule(relation, config).filter(|_| !unread);
+    let (Some(message), Some(at)) = (broken, lower.or(upper)) else {
+        return;
+    };
+    let mistake = Mistake::new(Kind::Contradiction, at.span.clone(), message, "this");
+    reader.note(match (lower, upper) {
+        (Some(_), Some(upper)) => mistake.with_other(upper.span.clone(), "and this"),
+        (Some(_), None) => mistake.with_help(default_of(relation.upper)),
+        _ => mistake.with_help(default_of(relation.lower)),
+    });
+}
+
+/// What to say when the relation does not hold.
+fn broken_rule(relation: &Relation, config: &Config) -> Option<String> {
+    let lower = field(relation.section, relation.lower);
+    let upper = field(relation.section, relation.upper);
+    let (low, high) = (lower.measure(config), upper.measure(config));
+    let (holds, rule) = if relation.strict {
+        (low < high, "must be below")
+    } else {
+        (low <= high, "must not be above")
+    };
+    let broken = || {
+        let (low, high) = (lower.show(config), upper.show(config));
+        format!(
+            "`{}` ({low}) {rule} `{}` ({high})",
+            relation.lower, relation.upper
+        )
+    };
+    (!holds).then(broken)
+}
+
+fn default_of(key: &str) -> String {
+    format!("`{key}` is not given and has its default")
+}
+
+fn field(section: &str, key: &str) -> &'static Field {
+    SECTIONS
+        .iter()
+        .filter(|candidate| candidate.name == section)
+        .flat_map(|section| section.keys)
+        .find(|candidate| candidate.name == key)
+        .map(|key| &key.field)
+        .expect("a relation names keys of the table")
+}
