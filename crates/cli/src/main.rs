@@ -1,3 +1,111 @@
 //! The `loxley` command.
+//!
+//! One module for each subcommand, with its `Args` (what clap reads, and the help that teaches it)
+//! and its `run`. To add one: a `mod` line, a variant of [`Command`], an arm of [`Command::run`].
+//!
+//! What must stay true: data goes to the writer that `run` gets (standard output), everything else
+//! to standard error; a reader that goes away early (`loxley … | head`) is no failure; how a command
+//! ends is an [`Exit`].
 
-fn main() {}
+mod completions;
+mod config;
+mod exit;
+mod input;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::exit::Exit;
+
+/// Takes work from the busy and gives it to the idle.
+#[derive(Debug, Parser)]
+#[command(name = "loxley", version, after_help = HELP, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const HELP: &str = "\
+Examples:
+  loxley config default > loxley.yaml    start from a configuration in which every key is explained
+  loxley config check loxley.yaml        find every mistake in it
+
+Exit codes:
+  0  done
+  1  failed: a file could not be read or written, or something else went wrong on the way
+  2  the command line was not understood
+  3  the input has mistakes, which were reported
+
+Colour is used on terminals, never where NO_COLOR is set. `loxley help COMMAND` says more.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Config(config::Args),
+    Completions(completions::Args),
+}
+
+impl Command {
+    fn run(self, out: &mut dyn Write) -> Result<Exit> {
+        match self {
+            Self::Config(args) => config::run(args, out),
+            Self::Completions(args) => completions::run(&args, out),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(refusal) => return refuse(&refusal),
+    };
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let result = command.run(&mut out).and_then(|exit| {
+        out.flush()?;
+        Ok(exit)
+    });
+    match result {
+        Ok(exit) => exit.into(),
+        Err(error) if is_closed_pipe(&error) => Exit::Done.into(),
+        Err(error) => {
+            complain(&error);
+            Exit::Failed.into()
+        }
+    }
+}
+
+/// Help and version are answers, on standard output; the rest is a complaint, on standard error.
+fn refuse(refusal: &clap::Error) -> ExitCode {
+    // Whoever closed the stream does not want to know.
+    let _ = refusal.print();
+    if refusal.use_stderr() {
+        Exit::Usage.into()
+    } else {
+        Exit::Done.into()
+    }
+}
+
+fn complain(error: &anyhow::Error) {
+    // With nowhere left to complain, the exit code has to do.
+    let _ = writeln!(io::stderr(), "loxley: {error:#}");
+}
+
+/// Whether the reader of our output went away, as `head` does when it has enough.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        super::Cli::command().debug_assert();
+    }
+}
