@@ -6,6 +6,7 @@
 //!
 //! | question | module |
 //! |---|---|
+//! | how is work divided up front? | [`partition`] |
 //! | whom does an idle worker rob, and of how much? | [`victim`], over a [`topology`] |
 //! | how long does it wait when it found nothing? | [`backoff`] |
 //! | was the run balanced? | [`figures`], fed by a [`sketch`] of the durations |
@@ -46,6 +47,7 @@ extern crate alloc;
 
 pub mod backoff;
 pub mod figures;
+pub mod partition;
 pub mod rng;
 pub mod sketch;
 pub mod topology;
@@ -53,6 +55,7 @@ pub mod victim;
 
 pub use backoff::{Backoff, Delay, Patience, Step};
 pub use figures::{BalanceReport, Observations, QueueDepths, Targets};
+pub use partition::{Assignment, PartitionError};
 pub use rng::Rng;
 pub use sketch::Sketch;
 pub use topology::{Distance, Place, Topology};
