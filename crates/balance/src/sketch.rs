@@ -40,6 +40,7 @@ impl Sketch {
     }
 
     /// Notes the same value `times` times.
+    #[inline]
     pub fn record_many(&mut self, value: u64, times: u64) {
         if times == 0 {
             return;

@@ -1,0 +1,93 @@
+//! Checkers: observers that keep their own books and never ask a world whether it is right [X7].
+//!
+//! Each file is one claim. A checker notes the first thing that contradicts its claim and says so
+//! at the end; it does not stop the run, so the event log still holds what followed.
+
+mod conservation;
+mod one_at_a_time;
+mod precedence;
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+pub use self::conservation::Conservation;
+pub use self::one_at_a_time::OneAtATime;
+pub use self::precedence::Precedence;
+use crate::observer::{Happening, Observer};
+use crate::time::{Nanos, human};
+use crate::workload::Workload;
+
+/// A claim that did not hold.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{claim}: {what} (at {})", human(*.at))]
+pub struct Violation {
+    /// The claim.
+    pub claim: &'static str,
+    /// What contradicts it.
+    pub what: String,
+    /// When.
+    pub at: Nanos,
+}
+
+/// The books of one claim: what was first seen to contradict it.
+#[derive(Debug, Clone)]
+pub(crate) struct Books {
+    claim: &'static str,
+    first: Option<Violation>,
+}
+
+impl Books {
+    pub(crate) fn new(claim: &'static str) -> Self {
+        Self { claim, first: None }
+    }
+
+    pub(crate) fn require(&mut self, holds: bool, at: Nanos, what: impl FnOnce() -> String) {
+        if !holds && self.first.is_none() {
+            self.first = Some(Violation {
+                claim: self.claim,
+                what: what(),
+                at,
+            });
+        }
+    }
+
+    pub(crate) fn verdict(&self) -> Result<(), Violation> {
+        self.first.clone().map_or(Ok(()), Err)
+    }
+}
+
+/// All claims about a deque world.
+#[derive(Debug)]
+pub struct DequeCheckers {
+    conservation: Conservation,
+    one_at_a_time: OneAtATime,
+    precedence: Option<Precedence>,
+}
+
+impl DequeCheckers {
+    /// Fresh books for a world of so many workers, and of the graph it runs if it runs one.
+    #[must_use]
+    pub fn new(workers: usize, graph: Option<Arc<Workload>>) -> Self {
+        Self {
+            conservation: Conservation::default(),
+            one_at_a_time: OneAtATime::new(vec![1; workers]),
+            precedence: graph.map(Precedence::new),
+        }
+    }
+
+    /// The verdict after a run that went to its end with so many tasks.
+    pub fn verdict(&self, tasks: u64) -> Result<(), Violation> {
+        self.conservation.verdict(tasks)?;
+        self.one_at_a_time.verdict()?;
+        self.precedence.as_ref().map_or(Ok(()), Precedence::verdict)
+    }
+}
+
+impl Observer for DequeCheckers {
+    fn see(&mut self, now: Nanos, happening: &Happening) {
+        self.conservation.see(now, happening);
+        self.one_at_a_time.see(now, happening);
+        self.precedence.see(now, happening);
+    }
+}

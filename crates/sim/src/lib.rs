@@ -1,0 +1,32 @@
+//! The simulator of Loxley: work stealing and the real scheduler in virtual time.
+//!
+//! ```text
+//!   scenario (YAML) ─┐                         ┌─> checkers (books of their own)
+//!   workload files ──┼─> world ── happenings ──┼─> timeline ──> HTML report
+//!   seed ────────────┘     │                   └─> event log
+//!                          └─> statistics ──> text, comparison
+//! ```
+//!
+//! There are two worlds on one engine. The [deque world](deque_world) models the workers of a
+//! thread pool with the victim orders and the backoff that the pool itself uses. One seed decides
+//! everything: the same seed gives the same bytes in the event log.
+
+pub mod arrivals;
+pub mod checkers;
+pub mod deque_world;
+pub mod distribution;
+pub mod estimate;
+pub mod event_queue;
+pub mod observer;
+pub mod readers;
+pub mod statistics;
+pub mod time;
+pub mod workload;
+
+pub use arrivals::Arrivals;
+pub use deque_world::{DequeSetup, Load};
+pub use distribution::Distribution;
+pub use event_queue::EventQueue;
+pub use observer::{EventLog, Happening, Observer};
+pub use statistics::RunStatistics;
+pub use workload::Workload;
