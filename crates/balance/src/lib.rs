@@ -7,6 +7,7 @@
 //! | question | module |
 //! |---|---|
 //! | how is work divided up front? | [`partition`] |
+//! | which of these ways fits my work? | [`advice`] |
 //! | whom does an idle worker rob, and of how much? | [`victim`], over a [`topology`] |
 //! | how long does it wait when it found nothing? | [`backoff`] |
 //! | was the run balanced? | [`figures`], fed by a [`sketch`] of the durations |
@@ -45,6 +46,7 @@
 
 extern crate alloc;
 
+pub mod advice;
 pub mod backoff;
 pub mod figures;
 pub mod partition;
