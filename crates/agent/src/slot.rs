@@ -1,0 +1,414 @@
+//! Room for one command at a time.
+//!
+//! Whoever calls [`Slot::run`] waits in one place, a `poll` on four things: the process itself (a
+//! pidfd), its two outputs, and the slot's bell, which a [`Killer`] rings. The time limit is the
+//! timeout of that `poll`. So nothing is asked twice, no thread is made for a process, and a process
+//! that closed its outputs, or left them to a grandchild, is noticed all the same.
+//!
+//! What must stay true:
+//! - the group gets signals only before its leader is reaped: until then nobody else can have the
+//!   number. A leader that ended after TERM leaves no group behind: the rest gets KILL first.
+//! - starting goes through `posix_spawn` (which shares memory with its parent until the new program
+//!   runs): no closure between fork and exec, and the program is a path.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdout, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal};
+use wait4::Wait4;
+
+use crate::command::{Command, Streams};
+use crate::ended::{Ended, Status, Stopped};
+use crate::output::{Sink, Stream};
+use crate::program::ProgramCache;
+
+/// Runs one command at a time.
+#[derive(Debug)]
+pub struct Slot {
+    orders: Arc<Orders>,
+    programs: ProgramCache,
+    buffer: Vec<u8>,
+}
+
+/// Reaches into a slot from another thread.
+#[derive(Clone, Debug)]
+pub struct Killer {
+    orders: Arc<Orders>,
+}
+
+/// How a command is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Urgency {
+    /// TERM to its group, KILL after the grace.
+    Gentle,
+    /// KILL to its group.
+    AtOnce,
+}
+
+/// Why a command did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There is no such program.
+    #[error("there is no program `{0}`")]
+    NotFound(String),
+    /// The system refused.
+    #[error("cannot start `{program}`")]
+    Refused {
+        /// What was to be started.
+        program: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The system stopped telling us about a process that runs, or its output could not be kept.
+    #[error("lost hold of `{program}`")]
+    Lost {
+        /// What was started. It was killed.
+        program: String,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// What killers ask for. The bell wakes the slot; the order says which run is meant.
+#[derive(Debug)]
+struct Orders {
+    bell: OwnedFd,
+    order: Mutex<Option<(u64, Urgency)>>,
+}
+
+impl Orders {
+    /// The bell was heard: it may be rung again.
+    fn answer_bell(&self) {
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+    }
+
+    /// The order for this run, if there is one. Orders for others are old news.
+    fn for_run(&self, run: u64) -> Option<Urgency> {
+        let order = *self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        order
+            .filter(|(meant, _)| *meant == run)
+            .map(|(_, urgency)| urgency)
+    }
+}
+
+impl Killer {
+    /// Ends the command that runs under this number; nothing happens when it is over.
+    pub fn kill(&self, run: u64, urgency: Urgency) {
+        let mut order = self
+            .orders
+            .order
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *order = Some(match *order {
+            Some((earlier, before)) if earlier == run => (run, before.max(urgency)),
+            _ => (run, urgency),
+        });
+        drop(order);
+        // Fails only when the bell has been rung 2^64 times without being heard.
+        let _ = rustix::io::write(&self.orders.bell, &1u64.to_ne_bytes());
+    }
+}
+
+impl Slot {
+    /// A free slot, and the killer that reaches it.
+    pub fn new() -> io::Result<(Self, Killer)> {
+        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let orders = Arc::new(Orders {
+            bell,
+            order: Mutex::new(None),
+        });
+        let slot = Self {
+            orders: Arc::clone(&orders),
+            programs: ProgramCache::default(),
+            buffer: vec![0; 64 << 10],
+        };
+        Ok((slot, Killer { orders }))
+    }
+
+    /// Runs a command to its end. `run` is a number that the slot never ran under before: an order
+    /// to kill that comes late must not hit the next command.
+    pub fn run(
+        &mut self,
+        run: u64,
+        command: &Command,
+        sink: &mut dyn Sink,
+    ) -> Result<Ended, StartError> {
+        let program = command.program.to_string_lossy();
+        let begun = Instant::now();
+        let child = self.start(command)?;
+        let lost = |source| StartError::Lost {
+            program: program.clone().into_owned(),
+            source,
+        };
+        let mut watch = Watch::new(run, command, begun, child).map_err(lost)?;
+        let taking = Taking {
+            buffer: &mut self.buffer,
+            sink,
+            kept: Ok(()),
+        };
+        let result = watch.until_it_ends(&self.orders, taking);
+        if result.is_err() {
+            watch.kill();
+        }
+        let ended = watch.reap().map_err(lost)?;
+        result.map_err(lost)?;
+        Ok(ended)
+    }
+
+    fn start(&mut self, command: &Command) -> Result<Child, StartError> {
+        let name = || command.program.to_string_lossy().into_owned();
+        let path = self
+            .programs
+            .find(&command.program)
+            .ok_or_else(|| StartError::NotFound(name()))?;
+        let mut child = match command.limits.memory {
+            None => std::process::Command::new(path),
+            Some(bytes) => limited(bytes, path),
+        };
+        child
+            .args(&command.arguments)
+            .envs(
+                command
+                    .environment
+                    .iter()
+                    .map(|(name, value)| (name, value)),
+            )
+            .stdin(Stdio::null())
+            .process_group(0);
+        if command.streams == Streams::Captured {
+            child.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        if let Some(directory) = &command.directory {
+            child.current_dir(directory);
+        }
+        child.spawn().map_err(|source| StartError::Refused {
+            program: name(),
+            source,
+        })
+    }
+}
+
+/// A shell that limits itself and then becomes the program: there is no moment in which the program
+/// runs without its limit, and no code of ours between fork and exec.
+fn limited(bytes: u64, program: &Path) -> std::process::Command {
+    let mut shell = std::process::Command::new("/bin/sh");
+    let kibibytes = bytes.div_ceil(1024).to_string();
+    shell.args(["-c", "ulimit -v \"$0\" && exec \"$@\"", &kibibytes]);
+    shell.arg(program);
+    shell
+}
+
+/// One process from its start to its end.
+struct Watch {
+    run: u64,
+    begun: Instant,
+    grace: Duration,
+    group: Pid,
+    process: OwnedFd,
+    /// None once it is reaped.
+    child: Option<Child>,
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+    stopped: Option<Stopped>,
+    /// When to do something if nothing happens: send TERM, or KILL once that was sent.
+    alarm: Option<Instant>,
+}
+
+impl Watch {
+    fn new(run: u64, command: &Command, begun: Instant, mut child: Child) -> io::Result<Self> {
+        let group = Pid::from_child(&child);
+        let process = match rustix::process::pidfd_open(group, PidfdFlags::empty()) {
+            Ok(process) => process,
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error.into());
+            }
+        };
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let limits = &command.limits;
+        Ok(Self {
+            run,
+            begun,
+            grace: limits.grace,
+            group,
+            process,
+            child: Some(child),
+            stdout,
+            stderr,
+            stopped: None,
+            alarm: limits.time.and_then(|time| begun.checked_add(time)),
+        })
+    }
+
+    /// Waits for the end and moves output meanwhile. Whatever goes wrong here, the process is over
+    /// when this returns or is killed by `reap`.
+    fn until_it_ends(&mut self, orders: &Orders, mut taking: Taking<'_>) -> io::Result<()> {
+        for pipe in [
+            self.stdout.as_ref().map(AsFd::as_fd),
+            self.stderr.as_ref().map(AsFd::as_fd),
+        ] {
+            pipe.map_or(Ok(()), |pipe| rustix::io::ioctl_fionbio(pipe, true))?;
+        }
+        // An order may have come while we were starting, and its bell may be answered already.
+        self.obey(orders.for_run(self.run));
+        loop {
+            let ready = self.wait(orders)?;
+            if ready.bell {
+                orders.answer_bell();
+                self.obey(orders.for_run(self.run));
+            }
+            // A little at a time: a process that never stops writing must not hide the clock.
+            let pieces = if ready.ended { LAST_PIECES } else { 1 };
+            if ready.stdout || ready.ended {
+                taking.drain(&mut self.stdout, Stream::Stdout, pieces)?;
+            }
+            if ready.stderr || ready.ended {
+                taking.drain(&mut self.stderr, Stream::Stderr, pieces)?;
+            }
+            if ready.ended {
+                return taking.kept;
+            }
+            if self.alarm.is_some_and(|alarm| alarm <= Instant::now()) {
+                self.ring();
+            }
+        }
+    }
+
+    fn wait(&self, orders: &Orders) -> io::Result<Ready> {
+        let timeout = self.alarm.map(|alarm| {
+            let left = alarm.saturating_duration_since(Instant::now());
+            Timespec {
+                tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            }
+        });
+        // A stream that ended is not asked again: the bell stands in its place, unread.
+        let bell = orders.bell.as_fd();
+        let stdout = self.stdout.as_ref().map_or(bell, AsFd::as_fd);
+        let stderr = self.stderr.as_ref().map_or(bell, AsFd::as_fd);
+        let mut set = [self.process.as_fd(), bell, stdout, stderr]
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        match rustix::event::poll(&mut set, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let rang = |index: usize| !set[index].revents().is_empty();
+        Ok(Ready {
+            ended: rang(0),
+            bell: rang(1),
+            stdout: self.stdout.is_some() && rang(2),
+            stderr: self.stderr.is_some() && rang(3),
+        })
+    }
+
+    /// The alarm went off: first TERM, later KILL.
+    fn ring(&mut self) {
+        if self.stopped.is_none() {
+            self.stop(Stopped::TimeLimit);
+        } else {
+            self.kill();
+        }
+    }
+
+    fn obey(&mut self, order: Option<Urgency>) {
+        match order {
+            Some(Urgency::Gentle) if self.stopped.is_none() => self.stop(Stopped::Killed),
+            Some(Urgency::AtOnce) => {
+                self.stopped.get_or_insert(Stopped::Killed);
+                self.kill();
+            }
+            _ => {}
+        }
+    }
+
+    fn stop(&mut self, why: Stopped) {
+        self.stopped = Some(why);
+        self.alarm = Instant::now().checked_add(self.grace);
+        self.signal(Signal::TERM);
+        // A stopped (^Z) group hears TERM only when it goes on.
+        self.signal(Signal::CONT);
+    }
+
+    fn kill(&mut self) {
+        self.alarm = None;
+        self.signal(Signal::KILL);
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Fails only when the whole group is already gone.
+        let _ = rustix::process::kill_process_group(self.group, signal);
+    }
+
+    /// Takes the exit status. A command that had to be stopped leaves nothing of its group behind.
+    fn reap(mut self) -> io::Result<Ended> {
+        let child = self.child.take().expect("it is reaped once");
+        if self.stopped.is_some() {
+            self.signal(Signal::KILL);
+        }
+        let used = child.wait4()?;
+        let status = match used.status.signal() {
+            Some(signal) => Status::Signalled(signal),
+            None => Status::Exited(used.status.code().unwrap_or(-1)),
+        };
+        Ok(Ended {
+            status,
+            stopped: self.stopped,
+            duration: self.begun.elapsed(),
+            user_time: used.rusage.utime,
+            system_time: used.rusage.stime,
+            memory_max: used.rusage.maxrss,
+        })
+    }
+}
+
+/// What happened while we waited.
+struct Ready {
+    ended: bool,
+    bell: bool,
+    stdout: bool,
+    stderr: bool,
+}
+
+/// How many buffers of output are read after the end: as much as the largest pipe can hold. More
+/// can only come from processes that were left behind, and nobody waits for those.
+const LAST_PIECES: usize = 17;
+
+/// Output on its way to the sink.
+struct Taking<'a> {
+    buffer: &'a mut [u8],
+    sink: &'a mut dyn Sink,
+    kept: io::Result<()>,
+}
+
+impl Taking<'_> {
+    /// Reads what is there, up to so many buffers. At its end, the stream is closed and forgotten.
+    fn drain(
+        &mut self,
+        pipe: &mut Option<impl Read>,
+        stream: Stream,
+        pieces: usize,
+    ) -> io::Result<()> {
+        for _ in 0..pieces {
+            let Some(reader) = pipe else { return Ok(()) };
+            match reader.read(self.buffer) {
+                Ok(0) => *pipe = None,
+                Ok(count) => {
+                    if self.kept.is_ok() {
+                        self.kept = self.sink.take(stream, &self.buffer[..count]);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
