@@ -7,6 +7,7 @@
 //! to standard error; a reader that goes away early (`loxley … | head`) is no failure; how a command
 //! ends is an [`Exit`].
 
+mod advise;
 mod completions;
 mod config;
 mod exit;
@@ -30,6 +31,7 @@ struct Cli {
 
 const HELP: &str = "\
 Examples:
+  loxley advise costs.txt --parts 8      which way of dividing this work fits, and why
   loxley config default > loxley.yaml    start from a configuration in which every key is explained
   loxley config check loxley.yaml        find every mistake in it
 
@@ -43,6 +45,7 @@ Colour is used on terminals, never where NO_COLOR is set. `loxley help COMMAND` 
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Advise(advise::Args),
     Config(config::Args),
     Completions(completions::Args),
 }
@@ -50,6 +53,7 @@ enum Command {
 impl Command {
     fn run(self, out: &mut dyn Write) -> Result<Exit> {
         match self {
+            Self::Advise(args) => advise::run(&args, out),
             Self::Config(args) => config::run(args, out),
             Self::Completions(args) => completions::run(&args, out),
         }

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 fn a_reader_that_goes_away_is_no_failure() {
     for words in [
         &["config", "default"][..],
+        &["advise", "tests/cmd/advise.in/costs.txt"],
         &["config", "default", "--json"],
         &["completions", "bash"],
         &["--help"],

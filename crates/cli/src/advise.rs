@@ -1,0 +1,239 @@
+//! `loxley advise`: which way of dividing work fits, from a list of costs.
+
+use std::io::{self, Write};
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use loxley_balance::advice::{self, Advice, Hints};
+use serde_json::json;
+
+use crate::exit::Exit;
+use crate::input;
+
+/// Say which way of dividing work fits, and why.
+///
+/// Reads what items of work cost (seconds, bytes, rows: any unit), tries every strategy on exactly
+/// these costs, and names the one that fits, with the evidence and what each alternative would have
+/// come to.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    /// One cost per line, or CSV with --column; - for standard input.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The file is CSV with a heading; take the costs from the column of this name.
+    #[arg(long, value_name = "NAME")]
+    column: Option<String>,
+    /// How many workers share the work [default: as many as this machine has cores].
+    #[arg(long, value_name = "N")]
+    parts: Option<NonZero<usize>>,
+    /// Items arrive one by one, and nobody knows how many there will be.
+    #[arg(long)]
+    streaming: bool,
+    /// Neighbouring items should stay together and in order.
+    #[arg(long)]
+    ordered: bool,
+    /// Whether the cost of an item is known before it runs [default: judge from the costs].
+    #[arg(long, value_name = "WHETHER")]
+    predictable: Option<Whether>,
+    /// What handing out one item costs, in the unit of the costs.
+    #[arg(long, value_name = "COST", default_value_t = 0.0)]
+    overhead: f64,
+    /// Print the advice as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Whether {
+    Yes,
+    No,
+}
+
+const HELP: &str = "\
+Examples:
+  du -b *.log | cut -f1 | loxley advise - --parts 8
+  loxley advise jobs.csv --column seconds --parts 16
+  loxley advise costs.txt --streaming --json
+
+Empty lines and lines that begin with # do not count.
+Exit codes: 0 advised, 1 the file could not be read, 3 a cost is not a number of at least 0.";
+
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
+    let bytes = input::read(&args.file)?;
+    let read = match &args.column {
+        None => lines(&bytes),
+        Some(column) => table(&bytes, column)?,
+    };
+    if !read.mistakes.is_empty() {
+        show(&read.mistakes, &args.file)?;
+        return Ok(Exit::Mistakes);
+    }
+    let parts = args.parts.map_or_else(cores, NonZero::get);
+    let hints = Hints {
+        streaming: args.streaming,
+        order_matters: args.ordered,
+        predictable: args.predictable.map(|known| known == Whether::Yes),
+        overhead: args.overhead,
+    };
+    let advice = advice::advise(&read.costs, parts, &hints)
+        .with_context(|| format!("no advice from {}", input::name(&args.file)))?;
+    if args.json {
+        serde_json::to_writer(&mut *out, &as_json(&advice)).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out, "{advice}")?;
+    }
+    Ok(Exit::Done)
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Costs in the order of the file, and what is wrong with the others.
+#[derive(Default)]
+struct Costs {
+    costs: Vec<f64>,
+    mistakes: Vec<Mistake>,
+}
+
+/// A value that is not a cost.
+struct Mistake {
+    line: u64,
+    found: String,
+}
+
+impl Costs {
+    fn take(&mut self, line: u64, text: &[u8]) {
+        let text = String::from_utf8_lossy(text);
+        let text = text.trim();
+        match text.parse::<f64>() {
+            Ok(cost) if cost.is_finite() && cost >= 0.0 => self.costs.push(cost),
+            _ => self.mistakes.push(Mistake {
+                line,
+                found: text.chars().take(40).collect(),
+            }),
+        }
+    }
+}
+
+fn lines(bytes: &[u8]) -> Costs {
+    let mut costs = Costs::default();
+    for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+        let line = line.trim_ascii();
+        if !line.is_empty() && !line.starts_with(b"#") {
+            costs.take(number, line);
+        }
+    }
+    costs
+}
+
+fn table(bytes: &[u8], column: &str) -> Result<Costs> {
+    let mut reader = csv::ReaderBuilder::new()
+        .comment(Some(b'#'))
+        .trim(csv::Trim::All)
+        .flexible(true)
+        .from_reader(bytes);
+    let heading = reader.byte_headers().context("cannot read the heading")?;
+    let Some(position) = heading.iter().position(|name| name == column.as_bytes()) else {
+        let names: Vec<_> = heading.iter().map(String::from_utf8_lossy).collect();
+        bail!(
+            "there is no column `{column}`; there are: {}",
+            names.join(", ")
+        );
+    };
+    let mut costs = Costs::default();
+    for record in reader.byte_records() {
+        let record = record.context("cannot read the table")?;
+        let line = record.position().map_or(0, csv::Position::line);
+        costs.take(line, record.get(position).unwrap_or_default());
+    }
+    Ok(costs)
+}
+
+/// Every mistake is worth a line, but not a million of them.
+const SHOWN_MAX: usize = 20;
+
+fn show(mistakes: &[Mistake], file: &Path) -> io::Result<()> {
+    let name = input::name(file);
+    let mut err = io::stderr().lock();
+    for Mistake { line, found } in mistakes.iter().take(SHOWN_MAX) {
+        writeln!(
+            err,
+            "{name}:{line}: `{found}` is not a number of at least 0"
+        )?;
+    }
+    if mistakes.len() > SHOWN_MAX {
+        writeln!(err, "{name}: and {} more", mistakes.len() - SHOWN_MAX)?;
+    }
+    Ok(())
+}
+
+fn as_json(advice: &Advice) -> serde_json::Value {
+    let evidence = &advice.evidence;
+    let trials: Vec<_> = advice
+        .trials
+        .iter()
+        .map(|trial| {
+            json!({
+                "strategy": trial.strategy.id(),
+                "imbalance": trial.imbalance,
+                "makespan": trial.makespan,
+                "handed_out": trial.handed_out,
+                "needs_costs": trial.strategy.needs_costs(),
+            })
+        })
+        .collect();
+    json!({
+        "strategy": advice.strategy.id(),
+        "why": advice.explanation(),
+        "time_limit": advice.time_limit,
+        "evidence": {
+            "count": evidence.count,
+            "parts": evidence.parts,
+            "mean": evidence.mean,
+            "median": evidence.median,
+            "percentile_95": evidence.percentile_95,
+            "percentile_99": evidence.percentile_99,
+            "largest": evidence.largest,
+            "variation": evidence.variation,
+            "largest_ratio": evidence.largest_ratio,
+            "largest_share": evidence.largest_share,
+            "tail_share": evidence.tail_share,
+            "tail_ratio": evidence.tail_ratio,
+            "trend": evidence.trend,
+            "autocorrelation": evidence.autocorrelation,
+        },
+        "trials": trials,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_come_from_lines_or_a_column() {
+        assert_eq!(lines(b"1\n\n# two\n 2.5 \r\n3e1").costs, [1.0, 2.5, 30.0]);
+        let csv = b"name,seconds\na,1\n\"b, c\",2\n";
+        assert_eq!(table(csv, "seconds").unwrap().costs, [1.0, 2.0]);
+        assert!(table(csv, "minutes").is_err());
+    }
+
+    #[test]
+    fn every_value_that_is_no_cost_is_named_with_its_line() {
+        let read = lines(b"1\n-1\nNaN\ninf\nx\n");
+        let found: Vec<_> = read
+            .mistakes
+            .iter()
+            .map(|m| (m.line, m.found.as_str()))
+            .collect();
+        assert_eq!(found, [(2, "-1"), (3, "NaN"), (4, "inf"), (5, "x")]);
+        let read = table(b"name,seconds\na\nb,2\n", "seconds").unwrap();
+        assert_eq!(read.mistakes[0].line, 2);
+    }
+}
