@@ -27,6 +27,7 @@ pub mod round_robin;
 pub mod routing;
 
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::fmt;
 
 /// Which part got which item.
@@ -161,7 +162,8 @@ pub(crate) fn is_weight(weight: f64) -> bool {
 /// The items by falling weight, equals in their original order.
 pub(crate) fn by_falling_weight(weights: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..weights.len()).collect();
-    order.sort_by(|&one, &other| weights[other].total_cmp(&weights[one]));
+    // Floats that are not negative order like their bits; adding zero turns −0 into 0.
+    order.sort_by_cached_key(|&item| Reverse((weights[item] + 0.0).to_bits()));
     order
 }
 
@@ -179,6 +181,12 @@ mod tests {
         assert_eq!(assignment.imbalance(), Some(1.5));
         assert_eq!(imbalance(&[0.0, 0.0]), None);
         assert_eq!(imbalance(&[]), None);
+    }
+
+    #[test]
+    fn falling_weights_keep_equals_in_order() {
+        let weights = [1.0, -0.0, 3.0, 0.0, 1.0, f64::MIN_POSITIVE, 1e300];
+        assert_eq!(by_falling_weight(&weights), [6, 2, 0, 4, 5, 1, 3]);
     }
 
     #[test]

@@ -322,7 +322,9 @@ struct Stride {
     size: u32,
     left: u32,
     at: u32,
-    step: u32,
+    /// Chosen only when a second number is wanted: most rounds end with the first.
+    step: Option<u32>,
+    chance: u32,
 }
 
 impl Stride {
@@ -330,49 +332,52 @@ impl Stride {
         size: 0,
         left: 0,
         at: 0,
-        step: 0,
+        step: None,
+        chance: 0,
     };
 
+    /// The high half of `chance` picks the start, the low half the stride, both evenly up to
+    /// 2⁻³² × size.
     #[inline]
     fn new(size: u32, chance: u64) -> Self {
-        if size == 0 {
-            return Self::EMPTY;
-        }
-        // The high half picks the start, the low half the stride: both even up to 2⁻³² × size.
-        let at = scale(chance >> 32, size);
-        let mut step = 1 + scale(chance & 0xFFFF_FFFF, size);
-        while common_divisor(step, size) != 1 {
-            step = if step >= size { 1 } else { step + 1 };
-        }
         Self {
             size,
             left: size,
-            at,
-            step: step % size,
+            at: scale((chance >> 32) as u32, size),
+            step: None,
+            chance: chance as u32,
         }
     }
 
     #[inline]
     fn next(&mut self) -> Option<u32> {
         self.left = self.left.checked_sub(1)?;
-        let current = self.at;
-        let next = u64::from(self.at) + u64::from(self.step);
-        self.at = if next >= u64::from(self.size) {
-            (next - u64::from(self.size)) as u32
-        } else {
-            next as u32
-        };
-        Some(current)
+        if self.left + 1 < self.size {
+            let step = *self
+                .step
+                .get_or_insert_with(|| coprime_below(self.size, self.chance));
+            let next = u64::from(self.at) + u64::from(step);
+            self.at = (next % u64::from(self.size)) as u32;
+        }
+        Some(self.at)
     }
+}
+
+/// A number from 1 to `size` without a common divisor, so that stepping by it meets everyone.
+fn coprime_below(size: u32, chance: u32) -> u32 {
+    let mut step = 1 + scale(chance, size);
+    while common_divisor(step, size) != 1 {
+        step = if step >= size { 1 } else { step + 1 };
+    }
+    step
 }
 
 /// Maps 32 random bits evenly onto `0..size`.
 #[inline]
-fn scale(bits: u64, size: u32) -> u32 {
-    ((bits * u64::from(size)) >> 32) as u32
+fn scale(bits: u32, size: u32) -> u32 {
+    ((u64::from(bits) * u64::from(size)) >> 32) as u32
 }
 
-#[inline]
 fn common_divisor(mut one: u32, mut other: u32) -> u32 {
     while other != 0 {
         (one, other) = (other, one % other);
@@ -399,7 +404,7 @@ impl Loads {
     #[inline]
     fn new(workers: usize, thief: u32, chance: u64) -> Self {
         let workers = workers as u32;
-        let start = scale(chance >> 32, workers);
+        let start = scale((chance >> 32) as u32, workers);
         Self {
             workers,
             thief,

@@ -62,7 +62,10 @@ impl Evidence {
         let largest = sorted[count - 1];
         let tail_count = count.div_ceil(100);
         let tail: f64 = sorted[count - tail_count..].iter().sum();
+        // Costs of nothing are all alike: each one the mean, none of them a load.
         let over_mean = |cost: f64| if mean > 0.0 { cost / mean } else { 1.0 };
+        let fair_count = count as f64 / parts as f64;
+        let tail_ratio = over_mean(tail / tail_count as f64);
         Self {
             count,
             parts,
@@ -73,9 +76,13 @@ impl Evidence {
             largest,
             variation: variation(costs, mean),
             largest_ratio: over_mean(largest),
-            largest_share: over_mean(largest) * parts as f64 / count as f64,
-            tail_share: over_mean(tail) / count as f64,
-            tail_ratio: over_mean(tail) / tail_count as f64,
+            largest_share: if mean > 0.0 {
+                over_mean(largest) / fair_count
+            } else {
+                0.0
+            },
+            tail_share: tail_ratio * tail_count as f64 / count as f64,
+            tail_ratio,
             trend: trend(costs, mean),
             autocorrelation: autocorrelation(costs, mean),
         }
@@ -304,8 +311,14 @@ mod tests {
                 evidence.is_uniform() && evidence.trend == 0.0,
                 "{evidence:?}"
             );
-            assert!(evidence.largest_share.is_finite() && evidence.tail_ratio.is_finite());
+            assert!(evidence.largest_share.is_finite() && evidence.tail_ratio == 1.0);
         }
+    }
+
+    #[test]
+    fn costs_of_nothing_do_not_raise_the_floor() {
+        assert_eq!(Evidence::new(&[0.0], 9).floor(), 1.0);
+        assert_eq!(Evidence::new(&[2.0], 9).floor(), 9.0);
     }
 
     #[test]

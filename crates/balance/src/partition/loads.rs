@@ -60,9 +60,15 @@ impl Loads {
     }
 
     pub(crate) fn add(&mut self, part: usize, load: f64) {
-        if load > 0.0 {
-            self.loads[part] += load;
-            self.heap.push(Reverse((Total(self.loads[part]), part)));
+        let before = Total(self.loads[part]);
+        self.loads[part] += load;
+        let entry = Reverse((Total(self.loads[part]), part));
+        // Mostly the least loaded is added to: then its entry is corrected in place.
+        let is_top = self.heap.peek() == Some(&Reverse((before, part)));
+        if is_top && let Some(mut top) = self.heap.peek_mut() {
+            *top = entry;
+        } else if load > 0.0 {
+            self.heap.push(entry);
         }
     }
 

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::loads::Loads;
-use super::{Assignment, PartitionError, check, is_weight, largest};
+use super::{Assignment, PartitionError, by_falling_weight, check, is_weight, largest};
 
 /// Something to do and where its data is.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,9 +64,11 @@ pub fn near_data(
     parts: usize,
     transfer_price: f64,
 ) -> Result<Placement, LocalityError> {
-    check_items(items, parts, transfer_price)?;
-    let spread = earliest_finish(items, parts, transfer_price);
-    let home = all_at_home(items, parts);
+    let weights: Vec<f64> = items.iter().map(|item| item.weight).collect();
+    check_items(items, &weights, parts, transfer_price)?;
+    let longest_first = by_falling_weight(&weights);
+    let spread = earliest_finish(items, &longest_first, parts, transfer_price);
+    let home = all_at_home(items, &longest_first, parts);
     let cost = |plan: &Plan<'_, '_>| largest(&plan.loads) + transfer_price * plan.transfer();
     // Earliest finish is a rule of thumb; staying home must never have been better.
     let best = if cost(&home) <= cost(&spread) {
@@ -77,9 +79,13 @@ pub fn near_data(
     Ok(best.into_placement())
 }
 
-fn check_items(items: &[Item<'_>], parts: usize, price: f64) -> Result<(), LocalityError> {
-    let longest: Vec<f64> = items.iter().map(|item| item.weight).collect();
-    check(&longest, parts).map_err(LocalityError::Input)?;
+fn check_items(
+    items: &[Item<'_>],
+    weights: &[f64],
+    parts: usize,
+    price: f64,
+) -> Result<(), LocalityError> {
+    check(weights, parts).map_err(LocalityError::Input)?;
     if !is_weight(price) {
         return Err(LocalityError::Price(price));
     }
@@ -170,13 +176,16 @@ fn fetch(item: &Item<'_>, part: usize) -> f64 {
     }
 }
 
-/// The longest items first, each to where it is done earliest.
-fn earliest_finish<'p, 'h>(items: &'p [Item<'h>], parts: usize, price: f64) -> Plan<'p, 'h> {
-    let mut order: Vec<usize> = (0..items.len()).collect();
-    order.sort_by(|&one, &other| items[other].weight.total_cmp(&items[one].weight));
+/// In the given order, each item to where it is done earliest.
+fn earliest_finish<'p, 'h>(
+    items: &'p [Item<'h>],
+    order: &[usize],
+    parts: usize,
+    price: f64,
+) -> Plan<'p, 'h> {
     let mut loads = Loads::new(parts);
     let mut part_of = vec![0; items.len()];
-    for index in order {
+    for &index in order {
         let item = &items[index];
         let part = cheapest_part(item, &mut loads, price);
         part_of[index] = part;
@@ -201,13 +210,11 @@ fn cheapest_part(item: &Item<'_>, loads: &mut Loads, price: f64) -> usize {
         .unwrap_or(anywhere)
 }
 
-/// Every item at the least loaded of its homes, the longest first.
-fn all_at_home<'p, 'h>(items: &'p [Item<'h>], parts: usize) -> Plan<'p, 'h> {
-    let mut order: Vec<usize> = (0..items.len()).collect();
-    order.sort_by(|&one, &other| items[other].weight.total_cmp(&items[one].weight));
+/// In the given order, each item at the least loaded of its homes.
+fn all_at_home<'p, 'h>(items: &'p [Item<'h>], order: &[usize], parts: usize) -> Plan<'p, 'h> {
     let mut loads = Loads::new(parts);
     let mut part_of = vec![0; items.len()];
-    for index in order {
+    for &index in order {
         let item = &items[index];
         let homes = item.homes.iter().copied();
         let least = homes.min_by(|&one, &other| loads.of(one).total_cmp(&loads.of(other)));

@@ -11,9 +11,9 @@
 //! in place of the ring). A hot key thus spreads over as many workers as it takes, always the same
 //! ones in the same order, and comes back when the heat is over.
 //!
-//! Finding the worker looks at all of them once: a multiplication or two each (a logarithm when the
-//! weights differ), about ten microseconds for ten thousand workers. The hash is the same on every
-//! machine and in every version, and is not meant to withstand keys chosen by an enemy.
+//! Finding the worker looks at all of them once, a few nanoseconds each; with many thousands of
+//! workers and keys, remember the answers. The hash is the same on every machine and in every
+//! version, and is not meant to withstand keys chosen by an enemy.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -177,23 +177,45 @@ impl Router {
     }
 
     /// The member with the highest score for `key` among those allowed.
+    ///
+    /// Only those that would lead are asked whether they are allowed: a handful of thousands.
     fn best(&self, key: u64, allowed: impl Fn(&Member) -> bool) -> Option<usize> {
-        let candidates = self
-            .members
-            .iter()
-            .enumerate()
-            .filter(|(_, member)| allowed(member));
-        let hash = |member: &Member| mix(key ^ member.salt);
-        let best = if self.is_uniform {
-            candidates.max_by_key(|(_, member)| (hash(member), member.id))
-        } else {
-            candidates.max_by(|(_, one), (_, other)| {
-                let by_score =
-                    score(hash(one), one.weight).total_cmp(&score(hash(other), other.weight));
-                by_score.then_with(|| one.id.cmp(&other.id))
-            })
-        };
-        best.map(|(index, _)| index)
+        let mut leader: Option<(usize, Score)> = None;
+        for (index, member) in self.members.iter().enumerate() {
+            let hash = mix(key ^ member.salt);
+            let leads = match &leader {
+                None => true,
+                Some((_, best)) if self.is_uniform => hash > best.hash,
+                Some((_, best)) => best.is_beaten_by(hash, member.weight),
+            };
+            if leads && allowed(member) {
+                let value = if self.is_uniform {
+                    0.0
+                } else {
+                    score(hash, member.weight)
+                };
+                leader = Some((index, Score { hash, value }));
+            }
+        }
+        leader.map(|(index, _)| index)
+    }
+}
+
+/// How well a member scored. Salts differ, so the hashes of two members for one key do too.
+struct Score {
+    hash: u64,
+    value: f64,
+}
+
+impl Score {
+    fn is_beaten_by(&self, hash: u64, weight: f64) -> bool {
+        // −ln(u) ≥ 1 − u bounds a score from above, and spares most members the logarithm.
+        let bound = weight / (1.0 - unit(hash)) * (1.0 + 1e-9);
+        if bound < self.value {
+            return false;
+        }
+        let value = score(hash, weight);
+        value > self.value || (value == self.value && hash > self.hash)
     }
 }
 
@@ -203,9 +225,12 @@ const SALT: u64 = 0x6C6F_786C_6579_0001;
 /// Turns an even hash into a score that wins in proportion to the weight: weight ÷ −ln(u).
 /// For equal weights it rises with the hash, so both kinds of router agree.
 fn score(hash: u64, weight: f64) -> f64 {
-    // The middle of one of 2^53 equal cells: never 0 and never 1.
-    let unit = ((hash >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-    weight / -libm::log(unit)
+    weight / -libm::log(unit(hash))
+}
+
+/// The middle of one of 2⁵² equal cells of the unit interval: never 0 and never 1.
+fn unit(hash: u64) -> f64 {
+    ((hash >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
 }
 
 /// Why a router or one of its workers cannot be.
