@@ -12,6 +12,7 @@ mod completions;
 mod config;
 mod exit;
 mod input;
+mod sim;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -34,6 +35,7 @@ Examples:
   loxley advise costs.txt --parts 8      which way of dividing this work fits, and why
   loxley config default > loxley.yaml    start from a configuration in which every key is explained
   loxley config check loxley.yaml        find every mistake in it
+  loxley sim adaptive                    watch work stealing in virtual time
 
 Exit codes:
   0  done
@@ -47,6 +49,7 @@ Colour is used on terminals, never where NO_COLOR is set. `loxley help COMMAND` 
 enum Command {
     Advise(advise::Args),
     Config(config::Args),
+    Sim(sim::Args),
     Completions(completions::Args),
 }
 
@@ -55,6 +58,7 @@ impl Command {
         match self {
             Self::Advise(args) => advise::run(&args, out),
             Self::Config(args) => config::run(args, out),
+            Self::Sim(args) => sim::run(&args, out),
             Self::Completions(args) => completions::run(&args, out),
         }
     }

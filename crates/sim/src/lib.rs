@@ -13,14 +13,22 @@
 
 pub mod arrivals;
 pub mod checkers;
+mod deque_scenario;
 pub mod deque_world;
 pub mod distribution;
 pub mod estimate;
 pub mod event_queue;
+pub mod experiment;
+pub mod json;
+pub mod library;
 pub mod observer;
 pub mod readers;
+pub mod report;
+pub mod scenario;
 pub mod statistics;
+pub mod text;
 pub mod time;
+pub mod timeline;
 pub mod workload;
 
 pub use arrivals::Arrivals;
@@ -28,5 +36,7 @@ pub use deque_world::{DequeSetup, Load};
 pub use distribution::Distribution;
 pub use event_queue::EventQueue;
 pub use observer::{EventLog, Happening, Observer};
+pub use scenario::{Change, Scenario, World};
 pub use statistics::RunStatistics;
+pub use timeline::{Recorder, Timeline};
 pub use workload::Workload;

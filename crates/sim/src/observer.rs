@@ -53,16 +53,14 @@ pub enum Happening {
         /// Which task.
         task: u64,
     },
-    /// Waiting tasks went from one worker to another.
+    /// A waiting task went from one worker to another.
     Moved {
-        /// Who had them.
+        /// Who had it.
         from: u32,
-        /// Who has them now.
+        /// Who has it now.
         to: u32,
-        /// The first of them.
+        /// Which task.
         task: u64,
-        /// How many.
-        count: u32,
     },
     /// A worker looked for work and found none.
     FoundNothing {

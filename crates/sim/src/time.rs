@@ -43,9 +43,9 @@ pub fn human(nanos: Nanos) -> String {
 }
 
 fn three_digits(value: f64) -> String {
-    if value >= 100.0 {
+    if value >= 99.95 {
         format!("{value:.0}")
-    } else if value >= 10.0 {
+    } else if value >= 9.995 {
         format!("{value:.1}")
     } else {
         format!("{value:.2}")

@@ -714,20 +714,10 @@ impl<O: Observer> DequeWorld<'_, O> {
         if count == 0 {
             return false;
         }
-        let oldest_first = self.setup.owner_end == OwnerEnd::Newest;
-        let first = self.take_stolen(victim, oldest_first);
-        self.observer.see(
-            self.now,
-            &Happening::Moved {
-                from: victim,
-                to: worker,
-                task: u64::from(first.id),
-                count: count as u32,
-            },
-        );
+        let first = self.take_stolen(victim, worker);
         self.queued -= 1;
         for _ in 1..count {
-            let task = self.take_stolen(victim, oldest_first);
+            let task = self.take_stolen(victim, worker);
             self.workers[worker as usize].deque.push_back(task);
             self.wake_one();
         }
@@ -744,14 +734,22 @@ impl<O: Observer> DequeWorld<'_, O> {
         true
     }
 
-    fn take_stolen(&mut self, victim: u32, oldest_first: bool) -> Task {
+    fn take_stolen(&mut self, victim: u32, worker: u32) -> Task {
         let deque = &mut self.workers[victim as usize].deque;
-        let task = if oldest_first {
-            deque.pop_front()
-        } else {
-            deque.pop_back()
+        let task = match self.setup.owner_end {
+            OwnerEnd::Newest => deque.pop_front(),
+            OwnerEnd::Oldest => deque.pop_back(),
         };
-        task.expect("the amount is at most what is there")
+        let task = task.expect("the amount is at most what is there");
+        self.observer.see(
+            self.now,
+            &Happening::Moved {
+                from: victim,
+                to: worker,
+                task: u64::from(task.id),
+            },
+        );
+        task
     }
 
     /// After a round in vain: true to search again at once; otherwise the next look is planned.

@@ -1,0 +1,247 @@
+//! `loxley sim`: scenarios and real workloads in virtual time.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use loxley_sim::experiment::{self, Results, Variant};
+use loxley_sim::report::{self, DrawnRun, Report};
+use loxley_sim::{Change, EventLog, Scenario, json, library, text};
+
+use crate::exit::Exit;
+
+/// Simulate a scenario or a real workload in virtual time.
+///
+/// SCENARIO is the name of a ready one (`loxley sim list`), a scenario file (YAML), or a workload
+/// file: WfCommons (.json), Standard Task Graph (.stg), Standard Workload Format (.swf, .swf.gz) or
+/// a table (.csv). The same seed gives the same run, to the last byte of the event log.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    /// A ready scenario, a scenario file, a workload file, or `list`.
+    #[arg(value_name = "SCENARIO")]
+    scenario: String,
+    /// How many workers or agents (short for --set workers=N).
+    #[arg(long, value_name = "N")]
+    workers: Option<u32>,
+    /// The first seed.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How many seeds to run; means are printed with their 95 % intervals.
+    #[arg(long, value_name = "N")]
+    seeds: Option<u32>,
+    /// A policy, as words joined by `+`; several are compared side by side.
+    #[arg(long, value_name = "POLICY")]
+    policy: Vec<String>,
+    /// Values to try side by side: granularity=0.1,0.5,2.0.
+    #[arg(long, value_name = "PATH=V,V")]
+    sweep: Option<String>,
+    /// Change a value of the scenario: workers=8, stealing.probe_cost=0.001.
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// Stop after so many simulated seconds.
+    #[arg(long, value_name = "SECONDS")]
+    until: Option<f64>,
+    /// Print the results as one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Write a report to this HTML file.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Write every event of the first run to this file, one JSON object per line.
+    #[arg(long, value_name = "FILE")]
+    events: Option<PathBuf>,
+}
+
+const HELP: &str = "\
+Examples:
+  loxley sim list
+  loxley sim adaptive --report adaptive.html
+  loxley sim hot_spot --policy most_loaded --policy random --seeds 50
+  loxley sim granularity --sweep granularity=0.05,0.1,0.5,2.0
+  loxley sim graph.stg --workers 8 --policy random --policy nearest+half
+  loxley sim basic --set workers=5 --events events.jsonl
+
+Exit codes: 0 done, 1 a file could not be read or written, 3 the scenario has a mistake.";
+
+/// Seeds that a comparison runs when nobody says how many: enough to tell a difference from noise.
+const COMPARED_SEEDS: u32 = 20;
+/// Runs of more tasks than this, all together, show a progress bar.
+const LONG: u64 = 2_000_000;
+
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
+    if args.scenario == "list" {
+        return list(args.json, out);
+    }
+    let prepared = match Prepared::new(args) {
+        Ok(prepared) => prepared,
+        Err(mistake) => {
+            writeln!(io::stderr(), "loxley sim: {mistake}")?;
+            return Ok(Exit::Mistakes);
+        }
+    };
+    let results = prepared.run();
+    if args.json {
+        let value = json::experiment(&prepared.scenario, &prepared.seeds, &results);
+        serde_json::to_writer(&mut *out, &value).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        print(&prepared, &results, out)?;
+    }
+    if args.report.is_some() || args.events.is_some() {
+        record(args, &prepared, &results)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn list(json: bool, out: &mut dyn Write) -> Result<Exit> {
+    if json {
+        let all: Vec<_> = library::all()
+            .map(|scenario| {
+                serde_json::json!({
+                    "name": scenario.name(),
+                    "about": scenario.about(),
+                    "look_for": scenario.look_for(),
+                })
+            })
+            .collect();
+        serde_json::to_writer(&mut *out, &all).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        for scenario in library::all() {
+            writeln!(out, "{}\n    {}", scenario.name(), scenario.about())?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// A command line that was understood.
+struct Prepared {
+    scenario: Scenario,
+    variants: Vec<Variant>,
+    seeds: Vec<u64>,
+    /// Nobody asked for a comparison: the scenario brings its own, after its first run in full.
+    own_comparison: bool,
+}
+
+impl Prepared {
+    fn new(args: &Args) -> Result<Self> {
+        let scenario = Scenario::find(&args.scenario, args.workers)?;
+        let mut changes = Vec::new();
+        if let Some(workers) = args.workers {
+            changes.push(Change::parse(&format!("workers={workers}"))?);
+        }
+        if let Some(until) = args.until {
+            changes.push(Change::parse(&format!("until={until}"))?);
+        }
+        for change in &args.set {
+            changes.push(Change::parse(change)?);
+        }
+        let own_comparison = args.policy.is_empty() && args.sweep.is_none();
+        let (policies, sweep) = if own_comparison {
+            (scenario.compare(), scenario.sweep())
+        } else {
+            (args.policy.as_slice(), args.sweep.as_deref())
+        };
+        let variants = experiment::variants(&scenario, policies, sweep, &changes)?;
+        let count = args.seeds.unwrap_or(if variants.len() > 1 {
+            COMPARED_SEEDS
+        } else {
+            1
+        });
+        if count == 0 {
+            bail!("--seeds must be at least 1");
+        }
+        Ok(Self {
+            scenario,
+            variants,
+            seeds: (args.seed..).take(count as usize).collect(),
+            own_comparison,
+        })
+    }
+
+    fn run(&self) -> Results {
+        let tasks: u64 = self.variants.iter().map(|v| v.world.task_count()).sum();
+        let runs = (self.variants.len() * self.seeds.len()) as u64;
+        let long = tasks.saturating_mul(self.seeds.len() as u64) > LONG;
+        let progress = if long && io::stderr().is_terminal() {
+            let style = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left");
+            let bar = ProgressBar::new(runs);
+            style.map_or(bar.clone(), |style| bar.with_style(style))
+        } else {
+            ProgressBar::hidden()
+        };
+        let threads = available_parallelism().map_or(1, usize::from);
+        let results = experiment::run(&self.variants, &self.seeds, threads, &|| progress.inc(1));
+        progress.finish_and_clear();
+        results
+    }
+}
+
+fn print(prepared: &Prepared, results: &Results, out: &mut dyn Write) -> Result<()> {
+    writeln!(out, "{}", text::heading(&prepared.scenario))?;
+    let (first, count) = (prepared.seeds[0], prepared.seeds.len());
+    let several = results.labels.len() > 1;
+    if !several && count == 1 || several && prepared.own_comparison {
+        if several {
+            writeln!(out, "{}, seed {first}:", results.labels[0])?;
+        }
+        write!(out, "{}", text::one_run(&results.runs[0][0]))?;
+    }
+    if !several && count == 1 {
+        return Ok(());
+    }
+    let last = prepared.seeds[count - 1];
+    writeln!(
+        out,
+        "\nmeans of {count} runs each, seeds {first} to {last}:"
+    )?;
+    writeln!(out, "{}", text::comparison(results))?;
+    write!(out, "{}", text::verdicts(results))?;
+    Ok(())
+}
+
+/// Runs the first seed again, watched: what the report draws and what the event log holds.
+fn record(args: &Args, prepared: &Prepared, results: &Results) -> Result<()> {
+    let seed = prepared.seeds[0];
+    let mut drawn = Vec::new();
+    for (index, variant) in prepared.variants.iter().enumerate() {
+        let mut log = match &args.events {
+            Some(path) if index == 0 => Some(EventLog::new(create(path)?)),
+            _ => None,
+        };
+        let (statistics, timeline) = variant.world.run_recorded(seed, &mut log);
+        if let (Some(log), Some(path)) = (log, &args.events) {
+            log.finish()
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        drawn.push(DrawnRun::new(&variant.label, &statistics, timeline));
+    }
+    let Some(path) = &args.report else {
+        return Ok(());
+    };
+    let several = prepared.variants.len() > 1 || prepared.seeds.len() > 1;
+    let page = report::html(&Report {
+        title: prepared.scenario.name(),
+        about: prepared.scenario.about(),
+        look_for: prepared.scenario.look_for(),
+        runs: &drawn,
+        results: several.then_some(results),
+        command: &format!(
+            "Drawn from seed {seed}; {} seeds in all.",
+            prepared.seeds.len()
+        ),
+    });
+    let mut file = create(path)?;
+    file.write_all(page.as_bytes())
+        .and_then(|()| file.flush())
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn create(path: &Path) -> Result<BufWriter<File>> {
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(BufWriter::new(file))
+}

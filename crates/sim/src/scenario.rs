@@ -1,0 +1,417 @@
+//! Scenarios: what a person writes (YAML) and what a world needs.
+//!
+//! A scenario says what it shows (`about`) and what to look for, and then describes one world under
+//! `deque:` or `fleet:`. Unknown keys are errors that point at their line. A [`Change`] such as
+//! `workers=8` edits the scenario before it is built; a policy is a named bundle of changes, so
+//! comparing policies is running one scenario with several bundles.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::deque_scenario::DequeSection;
+use crate::deque_world::{self, DequeSetup, Load};
+use crate::observer::Observer;
+use crate::statistics::RunStatistics;
+use crate::timeline::{Recorder, Timeline};
+use crate::{library, readers};
+
+/// A scenario that cannot be used.
+#[derive(Debug, Error)]
+pub enum ScenarioError {
+    /// The text is no scenario.
+    #[error("{name}: {problem}")]
+    Text {
+        /// Where the text came from.
+        name: String,
+        /// What is wrong, with its line.
+        problem: String,
+    },
+    /// The numbers do not fit together.
+    #[error("`{key}`: {problem}")]
+    Value {
+        /// Which key.
+        key: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A change that cannot be made.
+    #[error("`{change}`: {problem}")]
+    Change {
+        /// The change as it was written.
+        change: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// No ready scenario has this name.
+    #[error(
+        "no ready scenario is called `{0}` (`loxley sim list` shows them), and no such file exists"
+    )]
+    Unknown(String),
+}
+
+impl ScenarioError {
+    pub(crate) fn value(key: &str, problem: impl Into<String>) -> Self {
+        Self::Value {
+            key: key.to_owned(),
+            problem: problem.into(),
+        }
+    }
+}
+
+/// A scenario as it is written.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScenarioFile {
+    about: String,
+    look_for: String,
+    /// Policies that are compared when none is named.
+    #[serde(default)]
+    compare: Vec<String>,
+    /// Values that are tried side by side when no sweep is asked for: `granularity=0.1,0.5`.
+    #[serde(default)]
+    sweep: Option<String>,
+    #[serde(default)]
+    deque: Option<DequeSection>,
+}
+
+/// A scenario, read and checked.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    name: String,
+    file: ScenarioFile,
+    /// The same as a tree, for changes.
+    tree: Value,
+}
+
+/// A world that can be run.
+#[derive(Debug, Clone)]
+pub enum World {
+    /// Workers with deques.
+    Deque(Box<DequeSetup>),
+}
+
+impl Scenario {
+    /// Reads a scenario; `name` is for messages.
+    pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
+        let problem = |error: serde_saphyr::Error| ScenarioError::Text {
+            name: name.to_owned(),
+            problem: plain_message(&error),
+        };
+        let file: ScenarioFile = serde_saphyr::from_str(text).map_err(problem)?;
+        let tree: Value = serde_saphyr::from_str(text).map_err(problem)?;
+        let scenario = Self {
+            name: name.to_owned(),
+            file,
+            tree,
+        };
+        scenario.build(&[])?;
+        Ok(scenario)
+    }
+
+    /// A scenario that runs a workload file (see [`readers`](crate::readers)).
+    pub fn of_workload(path: &Path, workers: u32) -> Result<Self, ScenarioError> {
+        let file = serde_json::json!({
+            "about": format!("The workload {}", path.display()),
+            "look_for": "the ratio to the lower bound: what is left to gain",
+            "deque": {"workers": workers, "load": {"file": path}},
+        });
+        Self::parse(&path.display().to_string(), &file.to_string())
+    }
+
+    /// Finds a scenario: a ready one by name, a scenario file, or a workload file.
+    pub fn find(what: &str, workers: Option<u32>) -> Result<Self, ScenarioError> {
+        if let Some(ready) = library::ready(what) {
+            return Ok(ready);
+        }
+        let path = Path::new(what);
+        if readers::is_workload(path) {
+            return Self::of_workload(path, workers.unwrap_or(4));
+        }
+        if !path.exists() {
+            return Err(ScenarioError::Unknown(what.to_owned()));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| ScenarioError::Text {
+            name: what.to_owned(),
+            problem: error.to_string(),
+        })?;
+        Self::parse(what, &text)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// One sentence on what it shows.
+    #[must_use]
+    pub fn about(&self) -> &str {
+        self.file.about.trim()
+    }
+
+    /// One sentence on what to look for.
+    #[must_use]
+    pub fn look_for(&self) -> &str {
+        self.file.look_for.trim()
+    }
+
+    /// The policies it compares by itself.
+    #[must_use]
+    pub fn compare(&self) -> &[String] {
+        &self.file.compare
+    }
+
+    /// The sweep it makes by itself.
+    #[must_use]
+    pub fn sweep(&self) -> Option<&str> {
+        self.file.sweep.as_deref()
+    }
+
+    /// The world with these changes made.
+    pub fn build(&self, changes: &[Change]) -> Result<World, ScenarioError> {
+        if changes.is_empty() {
+            return self.file.build();
+        }
+        let mut tree = self.tree.clone();
+        for change in changes {
+            change.apply(&mut tree)?;
+        }
+        let file: ScenarioFile =
+            serde_json::from_value(tree).map_err(|error| ScenarioError::Change {
+                change: changes
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(" "),
+                problem: error.to_string(),
+            })?;
+        file.build()
+    }
+}
+
+impl World {
+    /// Runs it.
+    pub fn run<O: Observer>(&self, seed: u64, observer: &mut O) -> RunStatistics {
+        match self {
+            Self::Deque(setup) => deque_world::run(setup, seed, observer),
+        }
+    }
+
+    /// Runs it and keeps what can be drawn; `observer` watches too.
+    pub fn run_recorded<O: Observer>(
+        &self,
+        seed: u64,
+        observer: &mut O,
+    ) -> (RunStatistics, Timeline) {
+        let mut both = (Recorder::new(self.workers()), observer);
+        let statistics = self.run(seed, &mut both);
+        let timeline = both.0.finish(statistics.makespan, &statistics.waits);
+        (statistics, timeline)
+    }
+
+    /// Names and slots of its workers.
+    #[must_use]
+    pub fn workers(&self) -> Vec<(String, u32)> {
+        match self {
+            Self::Deque(setup) => (0..setup.speeds.len())
+                .map(|worker| (format!("worker {worker}"), 1))
+                .collect(),
+        }
+    }
+
+    /// How many tasks it will have at least, for progress and for choosing defaults.
+    #[must_use]
+    pub fn task_count(&self) -> u64 {
+        match self {
+            Self::Deque(setup) => match &setup.load {
+                Load::Stream { count, .. } => u64::from(*count),
+                Load::Pieces { total, piece } => total.div_ceil(*piece),
+                Load::Graph(workload) => workload.len() as u64,
+                Load::Tree { depth, fan_out, .. } => u64::from(*fan_out).pow(u32::from(*depth)),
+            },
+        }
+    }
+}
+
+impl ScenarioFile {
+    fn build(&self) -> Result<World, ScenarioError> {
+        match &self.deque {
+            Some(deque) => Ok(World::Deque(Box::new(deque.build()?))),
+            None => Err(ScenarioError::value(
+                "deque",
+                "a scenario describes a world",
+            )),
+        }
+    }
+}
+
+/// One edit of a scenario: a path and its new value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    path: Vec<String>,
+    value: Value,
+    text: String,
+}
+
+impl Change {
+    /// Reads `path=value`, such as `workers=8` or `stealing.amount={batch: 4}`.
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let problem = |problem: &str| ScenarioError::Change {
+            change: text.to_owned(),
+            problem: problem.to_owned(),
+        };
+        let (path, value) = text
+            .split_once('=')
+            .ok_or_else(|| problem("expected path=value"))?;
+        let value = serde_saphyr::from_str(value).map_err(|error| {
+            problem(&format!("the value is no YAML: {}", plain_message(&error)))
+        })?;
+        Ok(Self::new(path.trim(), value, text))
+    }
+
+    fn new(path: &str, value: Value, text: &str) -> Self {
+        let path = match path {
+            "granularity" => "deque.load.pieces.piece",
+            other => other,
+        };
+        Self {
+            path: path.split('.').map(str::to_owned).collect(),
+            value,
+            text: text.to_owned(),
+        }
+    }
+
+    /// The changes that a policy stands for: words and `path=value`, separated by `+` or `,`.
+    pub fn policy(text: &str) -> Result<Vec<Self>, ScenarioError> {
+        text.split(['+', ','])
+            .map(str::trim)
+            .map(|word| {
+                if word.contains('=') {
+                    return Self::parse(word);
+                }
+                let (path, value) = policy_word(word).ok_or_else(|| ScenarioError::Change {
+                    change: text.to_owned(),
+                    problem: format!("no policy is called `{word}`; known are {POLICY_WORDS}"),
+                })?;
+                Ok(Self::new(path, value, word))
+            })
+            .collect()
+    }
+
+    /// Sets the value in a scenario's tree. The world's key may be left out of the path.
+    fn apply(&self, tree: &mut Value) -> Result<(), ScenarioError> {
+        let starts_at_root = tree.get(&self.path[0]).is_some() || self.path[0] == "deque";
+        let mut node = if starts_at_root {
+            tree
+        } else {
+            &mut tree["deque"]
+        };
+        for key in &self.path {
+            if node.is_null() {
+                *node = Value::Object(serde_json::Map::new());
+            }
+            let Value::Object(map) = node else {
+                return Err(ScenarioError::Change {
+                    change: self.text.clone(),
+                    problem: format!("`{key}` is inside something that has no keys"),
+                });
+            };
+            node = map.entry(key.clone()).or_insert(Value::Null);
+        }
+        *node = self.value.clone();
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The words that [`Change::policy`] knows, for messages.
+pub const POLICY_WORDS: &str = "\
+random, most_loaded, nearest, hierarchical, none (whom to rob); one, half, batchN (how much); \
+poll, backoff, once (what an idle worker does); shared, round_robin, blocks (where tasks start)";
+
+fn policy_word(word: &str) -> Option<(&'static str, Value)> {
+    let text = |path| Some((path, Value::from(word)));
+    match word {
+        "random" | "most_loaded" | "nearest" | "hierarchical" | "none" => text("stealing.victim"),
+        "one" | "half" => text("stealing.amount"),
+        "backoff" | "once" => text("stealing.idle"),
+        "poll" => Some(("stealing.idle", serde_json::json!({"poll": 0.001}))),
+        "shared" | "round_robin" | "blocks" => text("placement"),
+        _ => {
+            let size: usize = word.strip_prefix("batch")?.parse().ok()?;
+            Some(("stealing.amount", serde_json::json!({ "batch": size })))
+        }
+    }
+}
+
+/// The message of a YAML error without the drawing below it, its place kept.
+fn plain_message(error: &serde_saphyr::Error) -> String {
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or("").trim();
+    first.strip_prefix("error: ").unwrap_or(first).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Change, Scenario, World};
+
+    const BASIC: &str = "\
+about: a
+look_for: b
+deque:
+  workers: 3
+  load: {tasks: {count: 10, work: {uniform: [0.5, 2.0]}}}
+";
+
+    fn workers(world: &World) -> usize {
+        let World::Deque(setup) = world;
+        setup.speeds.len()
+    }
+
+    #[test]
+    fn changes_reach_the_world() {
+        let scenario = Scenario::parse("basic", BASIC).unwrap();
+        assert_eq!(workers(&scenario.build(&[]).unwrap()), 3);
+        let change = Change::parse("workers=8").unwrap();
+        assert_eq!(workers(&scenario.build(&[change]).unwrap()), 8);
+        let policy = Change::policy("most_loaded+half+stealing.probes=2").unwrap();
+        let World::Deque(setup) = scenario.build(&policy).unwrap();
+        assert_eq!(setup.stealing.unwrap().probes, 2);
+    }
+
+    #[test]
+    fn mistakes_point_at_their_line() {
+        let unknown = BASIC.replace("workers", "wrokers");
+        let error = Scenario::parse("x.yaml", &unknown).unwrap_err().to_string();
+        assert!(
+            error.starts_with("x.yaml: line 4 column 3: unknown field `wrokers`"),
+            "{error}"
+        );
+        let scenario = Scenario::parse("basic", BASIC).unwrap();
+        for (change, part) in [
+            ("wrokers=8", "unknown field `wrokers`"),
+            ("workers=many", "invalid type"),
+            ("workers=0", "at least one"),
+            ("about.x=1", "no keys"),
+        ] {
+            let change = Change::parse(change).unwrap();
+            let error = scenario.build(&[change]).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(
+            Change::policy("fastest")
+                .unwrap_err()
+                .to_string()
+                .contains("no policy")
+        );
+        assert!(Change::parse("workers").is_err());
+    }
+}
