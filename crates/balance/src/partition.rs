@@ -2,15 +2,15 @@
 //!
 //! | what is known | way | module | cost |
 //! |---|---|---|---|
-//! | how many items, all alike | equal chunks [P1] | [`chunks`] | O(1) per part |
-//! | nothing, they arrive one by one | round-robin [P2] | [`round_robin`] | O(1) per item |
-//! | what each item costs | largest first [P3] | [`largest_first`] | O(n log n) |
-//! | a key that should stay with its worker | bounded rendezvous hashing [P4] | [`routing`] | O(workers) per item |
-//! | costs, and the order must be kept | ranges by weight [P5] | [`ranges`] | O(n + p log n · steps) |
-//! | costs and memory | memory-aware [P6] | [`memory`] | O(n log n + n p) |
-//! | costs and where the data is | locality-aware [P7] | [`locality`] | O(n log n) |
+//! | how many items, all alike | equal chunks (P1) | [`chunks`] | O(1) per part |
+//! | nothing, they arrive one by one | round-robin (P2) | [`round_robin`] | O(1) per item |
+//! | what each item costs | largest first (P3) | [`largest_first`] | O(n log n) |
+//! | a key that should stay with its worker | bounded rendezvous hashing (P4) | [`routing`] | O(workers) per item |
+//! | costs, and the order must be kept | ranges by weight (P5) | [`ranges`] | O(n + p log n · steps) |
+//! | costs and memory | memory-aware (P6) | [`memory`] | O(n log n + n p) |
+//! | costs and where the data is | locality-aware (P7) | [`locality`] | O(n log n) |
 //!
-//! [`granularity`] [P9] comes before all of them: it makes items neither so small that handing them
+//! [`granularity`] (P9) comes before all of them: it makes items neither so small that handing them
 //! out costs more than doing them, nor so large that one of them holds up everybody.
 //!
 //! Items and parts are numbered from 0. Weights are finite and not negative; anything else is an

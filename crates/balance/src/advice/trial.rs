@@ -24,13 +24,13 @@ use crate::victim::{StealAmount, VictimOrder, Victims};
 /// A way to get items to parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// Equal contiguous chunks [P1].
+    /// Equal contiguous chunks (P1).
     EqualChunks,
-    /// One to each in turn [P2].
+    /// One to each in turn (P2).
     RoundRobin,
-    /// The largest first, to the least loaded [P3].
+    /// The largest first, to the least loaded (P3).
     LargestFirst,
-    /// Contiguous ranges of equal weight [P5].
+    /// Contiguous ranges of equal weight (P5).
     RangesByWeight,
     /// Whoever is free takes the next from one shared queue.
     SelfScheduling,

@@ -349,19 +349,14 @@ mod tests {
 
     #[test]
     fn items_away_for_nothing_come_home() {
-        // The long item settles the makespan; the short ones were moved to part 1 to be early, but
-        // at home they would be in time too.
-        let items = [
-            item(10.0, &[2], 1.0),
-            item(2.0, &[0], 1.0),
-            item(2.0, &[0], 1.0),
-            item(2.0, &[0], 1.0),
-        ];
-        let placement = near_data(&items, 3, 0.0).unwrap();
-        assert_eq!(
-            (placement.transfer, placement.assignment.makespan()),
-            (0.0, 10.0)
-        );
+        // One of the long items has to move, to 11. A short one moves too, to be early; but at home
+        // it is in time as well.
+        let long = item(10.0, &[2], 1.0);
+        let short = item(2.0, &[3], 1.0);
+        let items = [long.clone(), long, short.clone(), short.clone(), short];
+        let placement = near_data(&items, 4, 0.0).unwrap();
+        assert_eq!(placement.assignment.makespan(), 11.0);
+        assert_eq!((placement.moved, placement.transfer), (vec![1], 1.0));
     }
 
     #[test]

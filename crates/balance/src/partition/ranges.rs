@@ -8,8 +8,8 @@
 //! with a binary search in the prefix sums, O(p log n). Bisection narrows the limit down, but on
 //! both sides it snaps to sums that really occur (Pınar and Aykanat's exact bisection): a feasible
 //! limit to the heaviest range it produced, an infeasible one to the lightest range that would
-//! change the outcome. So it ends at the exact optimum, after about as many steps as the limit has
-//! significant bits, in practice under twenty.
+//! change the outcome. So it ends at the exact optimum, after at most about as many steps as the limit
+//! has significant bits.
 //!
 //! Among the many optimal ways the ranges are then spread as evenly as the limit allows, instead
 //! of all leftovers in the last one.
@@ -182,6 +182,13 @@ mod tests {
         let cut = ranges(&[1.0; 10], 4).unwrap();
         let sizes: Vec<usize> = cut.iter().map(ExactSizeIterator::len).collect();
         assert!(sizes.iter().all(|size| (2..=3).contains(size)), "{sizes:?}");
+    }
+
+    #[test]
+    fn cuts_are_made_where_they_come_nearest_to_the_even_share() {
+        // The heavy item allows 9 everywhere; 23 ÷ 3 is nearer to four twos than to three.
+        let weights = [2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 9.0];
+        assert_eq!(ranges(&weights, 3).unwrap(), [0..4, 4..7, 7..8]);
     }
 
     #[test]
