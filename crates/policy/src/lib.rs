@@ -1,6 +1,6 @@
 //! The deciding core of Loxley.
 //!
-//! A `Scheduler` is a plain value with one entrance, `Scheduler::handle`: facts go in
+//! A [`Scheduler`] is a plain value with one entrance, [`Scheduler::handle`]: facts go in
 //! ([`Input`]), commands come out ([`Action`]). It never blocks and does no I/O; it has no clock, no
 //! thread and no random source of its own. The same inputs give the same actions on every machine,
 //! so the list of inputs is the journal, and a recorded journal is a test.
@@ -9,8 +9,34 @@
 extern crate alloc;
 
 mod action;
+mod agents;
 mod config;
+mod dependencies;
+mod dispatch;
+mod endings;
+mod explain;
+mod health;
+mod id_table;
 mod input;
+mod jobs;
+mod learning;
+mod leases;
+mod limits;
+mod lots;
+mod membership;
+mod metrics;
+mod placement;
+mod queue;
+mod rebalance;
+mod refs;
+mod reload;
+mod scheduler;
+mod stealing;
+mod stragglers;
+mod submission;
+mod tasks;
+mod timers;
+mod tournament;
 mod view;
 
 pub use action::{Action, CancelReason, Ending, InputError, Reason, Report, SubmitError};
@@ -19,6 +45,7 @@ pub use config::{
     Prefetch, PriorityRules, Quotas, Speculation, Strategy, Thresholds, WorkStealing,
 };
 pub use input::{Input, Leftovers, Selection, Vitals};
+pub use scheduler::Scheduler;
 pub use view::{
     AgentStatus, Counts, Explanation, Liveness, Metrics, Obstacle, Place, Problem, ProblemKind,
     Remedy, Severity, TaskStatus, UtilizationSample,

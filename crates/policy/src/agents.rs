@@ -1,0 +1,424 @@
+//! The registered agents, and the cohorts they form.
+//!
+//! Agents with the same skills and the same resources are a *cohort*: whatever one of them is capable
+//! of, all are. So the question "who is best for this task" looks at one candidate for each cohort,
+//! never at all agents.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use loxley_model::{
+    AgentId, AgentSpec, Dispatch, Lease, Resources, SkillId, SkillSet, Span, TaskId, Time,
+};
+
+use crate::queue::Queue;
+use crate::refs::{AgentRef, CohortRef, TaskRef};
+use crate::tournament::{ABSENT, Loot, Ranking, Victims};
+use crate::view::Liveness;
+
+#[derive(Debug)]
+pub(crate) struct Agent {
+    pub(crate) spec: AgentSpec,
+    /// Tells a late timer of an earlier agent at this place from one of this agent.
+    pub(crate) incarnation: u32,
+    pub(crate) cohort: CohortRef,
+    /// Its position within the cohort.
+    pub(crate) position: usize,
+    pub(crate) queue: Queue,
+    /// The expected cost of all queued tasks.
+    pub(crate) queued_cost: Span,
+    /// Everything it holds a lease for.
+    pub(crate) in_hand: Vec<InHand>,
+    /// How many of these it has not started.
+    pub(crate) unstarted: u32,
+    /// How many of these are large.
+    pub(crate) large_in_hand: u32,
+    pub(crate) used: Resources,
+    /// Its open request for work.
+    pub(crate) want: u32,
+    /// Tasks on their way to it that others were asked to give back.
+    pub(crate) awaited: u32,
+    /// Its position among the hungry of its cohort.
+    pub(crate) hungry_at: Option<usize>,
+    /// How many tasks went past one that waits for room.
+    pub(crate) bypassed: u32,
+    pub(crate) liveness: Liveness,
+    pub(crate) last_heard: Time,
+    pub(crate) throttle: f64,
+    pub(crate) round_trip: Span,
+    pub(crate) robbed_at: Option<Time>,
+    pub(crate) refusals: u32,
+    pub(crate) no_asking_until: Time,
+    /// When the tasks in hand are next checked for time limits and stragglers.
+    pub(crate) check_at: Time,
+    pub(crate) record: Record,
+}
+
+/// A task in hand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InHand {
+    pub(crate) task: TaskRef,
+    pub(crate) lease: Lease,
+}
+
+/// What was learned of an agent.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) completed: u64,
+    pub(crate) failed: u64,
+    /// Successes and failures, the older the less they count.
+    pub(crate) successes: f64,
+    pub(crate) failures: f64,
+    pub(crate) decayed_at: Time,
+    /// 1 runs a task in its expected cost.
+    pub(crate) speed: f64,
+    /// The mean length of its tasks, the later ones counting more.
+    pub(crate) mean_duration: Option<Span>,
+    pub(crate) skills: Vec<SkillRecord>,
+}
+
+/// What was learned of one skill of an agent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SkillRecord {
+    pub(crate) skill: SkillId,
+    pub(crate) failures_in_a_row: u32,
+    pub(crate) speed: Option<f64>,
+    pub(crate) breaker: Breaker,
+    /// How often it was suspended without a success in between.
+    pub(crate) suspensions: u32,
+}
+
+/// Whether an agent has a skill at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Breaker {
+    /// It has.
+    Closed,
+    /// It kept failing: not before this time.
+    Open(Time),
+    /// One task may try.
+    Probing,
+    /// One task tries.
+    OnProbe(TaskId),
+}
+
+impl Record {
+    pub(crate) fn new(speed: f64, now: Time) -> Self {
+        Self {
+            completed: 0,
+            failed: 0,
+            successes: 0.0,
+            failures: 0.0,
+            decayed_at: now,
+            speed,
+            mean_duration: None,
+            skills: Vec::new(),
+        }
+    }
+
+    /// Successes over outcomes; 1 when there are none.
+    pub(crate) fn success_rate(&self) -> f64 {
+        let all = self.successes + self.failures;
+        if all <= 0.0 {
+            1.0
+        } else {
+            self.successes / all
+        }
+    }
+
+    pub(crate) fn skill_mut(&mut self, skill: SkillId) -> &mut SkillRecord {
+        let at = match self.skills.iter().position(|record| record.skill == skill) {
+            Some(at) => at,
+            None => {
+                self.skills.push(SkillRecord {
+                    skill,
+                    failures_in_a_row: 0,
+                    speed: None,
+                    breaker: Breaker::Closed,
+                    suspensions: 0,
+                });
+                self.skills.len() - 1
+            }
+        };
+        &mut self.skills[at]
+    }
+
+    /// The learned speed for a task with these skills: that of its slowest skill.
+    pub(crate) fn speed_for(&self, skills: &SkillSet) -> f64 {
+        let learned = self
+            .skills
+            .iter()
+            .filter(|record| skills.contains(record.skill));
+        learned
+            .filter_map(|record| record.speed)
+            .reduce(f64::min)
+            .unwrap_or(self.speed)
+    }
+
+    /// Whether a skill is taken away at present.
+    pub(crate) fn is_suspended(&self, skill: SkillId) -> bool {
+        self.skills
+            .iter()
+            .any(|r| r.skill == skill && r.breaker != Breaker::Closed)
+    }
+}
+
+impl Agent {
+    /// How many tasks it may be given now.
+    pub(crate) fn room(&self, depth_max: u32) -> u32 {
+        if self.liveness != Liveness::Alive {
+            return 0;
+        }
+        match self.spec.dispatch {
+            Dispatch::OnRequest => self.want,
+            Dispatch::KeepFull => {
+                let full = self.spec.slots + self.backlog_depth(depth_max);
+                full.saturating_sub(self.in_hand.len() as u32)
+            }
+        }
+    }
+
+    /// How many tasks it should have in hand beyond those it runs, so that it never waits for a round
+    /// trip: as many as it finishes in one.
+    fn backlog_depth(&self, depth_max: u32) -> u32 {
+        const ASSUMED_ROUND_TRIP: Span = Span::from_micros(200);
+        let Some(mean) = self.record.mean_duration else {
+            return depth_max.min(1);
+        };
+        let round_trip = self.round_trip.max(ASSUMED_ROUND_TRIP);
+        let finished = (2 * round_trip.0).saturating_mul(self.spec.slots.into()) / mean.0.max(1);
+        let wanted = u32::try_from(finished)
+            .unwrap_or(u32::MAX)
+            .saturating_add(1);
+        let unthrottled = f64::from(wanted.min(depth_max)) * (1.0 - self.throttle);
+        unthrottled as u32
+    }
+
+    /// Whether a task given to it now would start at once.
+    pub(crate) fn has_free_slot(&self) -> bool {
+        (self.in_hand.len() as u32) < self.spec.slots
+            || (self.spec.dispatch == Dispatch::OnRequest && self.want > 0)
+    }
+
+    /// The skills it has at present.
+    pub(crate) fn effective_skills(&self) -> SkillSet {
+        self.spec
+            .skills
+            .iter()
+            .filter(|skill| !self.record.is_suspended(*skill))
+            .collect()
+    }
+}
+
+/// Agents with the same skills and resources.
+#[derive(Debug)]
+pub(crate) struct Cohort {
+    pub(crate) skills: SkillSet,
+    pub(crate) resources: Resources,
+    /// The agents by position; `None` where one left.
+    pub(crate) members: Vec<Option<AgentRef>>,
+    vacant: Vec<usize>,
+    pub(crate) count: usize,
+    pub(crate) ranking: Ranking,
+    pub(crate) victims: Victims,
+    /// Agents with room that found nothing to do, the latest last.
+    pub(crate) hungry: Vec<AgentRef>,
+    pub(crate) appetite: Appetite,
+}
+
+/// Which classes of task the agents of a cohort can do, one bit each.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Appetite {
+    /// The generation of cohorts and the number of classes it was worked out for.
+    pub(crate) known_for: (u64, usize),
+    pub(crate) classes: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Agents {
+    entries: Vec<Option<Agent>>,
+    vacant: Vec<AgentRef>,
+    by_id: BTreeMap<AgentId, AgentRef>,
+    /// How many times each id has registered.
+    incarnations: BTreeMap<AgentId, u32>,
+    pub(crate) cohorts: Vec<Cohort>,
+    cohort_of: BTreeMap<(SkillSet, Resources), CohortRef>,
+    /// Changes whenever a cohort becomes empty or stops being so: what classes remember is outdated.
+    pub(crate) generation: u64,
+    pub(crate) total_slots: u64,
+}
+
+impl Agents {
+    pub(crate) fn find(&self, id: AgentId) -> Option<AgentRef> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (AgentRef, &Agent)> {
+        let present = self.entries.iter().enumerate();
+        present.filter_map(|(i, agent)| agent.as_ref().map(|agent| (AgentRef::new(i), agent)))
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = AgentId> {
+        self.by_id.keys().copied()
+    }
+
+    pub(crate) fn get(&self, agent: AgentRef) -> Option<&Agent> {
+        self.entries[agent.index()].as_ref()
+    }
+
+    pub(crate) fn insert(&mut self, spec: AgentSpec, now: Time) -> AgentRef {
+        let id = spec.id;
+        let incarnation = self.incarnations.entry(id).or_default();
+        *incarnation += 1;
+        self.total_slots += u64::from(spec.slots);
+        let agent = Agent {
+            incarnation: *incarnation,
+            cohort: CohortRef::new(0),
+            position: 0,
+            queue: Queue::default(),
+            queued_cost: Span::ZERO,
+            in_hand: Vec::new(),
+            unstarted: 0,
+            large_in_hand: 0,
+            used: Resources::default(),
+            want: 0,
+            awaited: 0,
+            hungry_at: None,
+            bypassed: 0,
+            liveness: Liveness::Alive,
+            last_heard: now,
+            throttle: 0.0,
+            round_trip: Span::ZERO,
+            robbed_at: None,
+            refusals: 0,
+            no_asking_until: Time::ZERO,
+            check_at: Time::MAX,
+            record: Record::new(spec.speed, now),
+            spec,
+        };
+        let place = match self.vacant.pop() {
+            Some(place) => {
+                self.entries[place.index()] = Some(agent);
+                place
+            }
+            None => {
+                self.entries.push(Some(agent));
+                AgentRef::new(self.entries.len() - 1)
+            }
+        };
+        self.by_id.insert(id, place);
+        self.join_cohort(place);
+        place
+    }
+
+    pub(crate) fn remove(&mut self, agent: AgentRef) -> Agent {
+        self.leave_cohort(agent);
+        let gone = self.entries[agent.index()]
+            .take()
+            .expect("an agent leaves once");
+        self.total_slots -= u64::from(gone.spec.slots);
+        self.by_id.remove(&gone.spec.id);
+        self.vacant.push(agent);
+        gone
+    }
+
+    /// Puts an agent among those with the same skills and resources.
+    pub(crate) fn join_cohort(&mut self, agent: AgentRef) {
+        let key = (
+            self[agent].effective_skills(),
+            self[agent].spec.resources.clone(),
+        );
+        let next = CohortRef::new(self.cohorts.len());
+        let place = *self.cohort_of.entry(key.clone()).or_insert(next);
+        if place == next {
+            let (skills, resources) = key;
+            self.cohorts.push(Cohort {
+                skills,
+                resources,
+                members: Vec::new(),
+                vacant: Vec::new(),
+                count: 0,
+                ranking: Ranking::default(),
+                victims: Victims::default(),
+                hungry: Vec::new(),
+                appetite: Appetite::default(),
+            });
+        }
+        let cohort = &mut self.cohorts[place.index()];
+        let position = cohort.vacant.pop().unwrap_or_else(|| {
+            cohort.members.push(None);
+            cohort.members.len() - 1
+        });
+        cohort.members[position] = Some(agent);
+        cohort.count += 1;
+        if cohort.count == 1 {
+            self.generation += 1;
+        }
+        let this = &mut self[agent];
+        this.cohort = place;
+        this.position = position;
+    }
+
+    pub(crate) fn leave_cohort(&mut self, agent: AgentRef) {
+        self.set_hungry(agent, false);
+        let Agent {
+            cohort, position, ..
+        } = self[agent];
+        let cohort = &mut self.cohorts[cohort.index()];
+        cohort.members[position] = None;
+        cohort.vacant.push(position);
+        cohort.ranking.set(position, ABSENT);
+        cohort.victims.set(position, Loot::default());
+        cohort.count -= 1;
+        if cohort.count == 0 {
+            self.generation += 1;
+        }
+    }
+
+    /// Notes that an agent has room and found nothing to do, or that this is over.
+    pub(crate) fn set_hungry(&mut self, agent: AgentRef, hungry: bool) {
+        let (cohort, at) = (self[agent].cohort, self[agent].hungry_at);
+        match (at, hungry) {
+            (None, true) => {
+                let list = &mut self.cohorts[cohort.index()].hungry;
+                list.push(agent);
+                let at = list.len() - 1;
+                self[agent].hungry_at = Some(at);
+            }
+            (Some(at), false) => {
+                let list = &mut self.cohorts[cohort.index()].hungry;
+                list.swap_remove(at);
+                let moved = list.get(at).copied();
+                if let Some(moved) = moved {
+                    self[moved].hungry_at = Some(at);
+                }
+                self[agent].hungry_at = None;
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn cohort(&self, cohort: CohortRef) -> &Cohort {
+        &self.cohorts[cohort.index()]
+    }
+}
+
+impl core::ops::Index<AgentRef> for Agents {
+    type Output = Agent;
+    fn index(&self, agent: AgentRef) -> &Agent {
+        self.entries[agent.index()]
+            .as_ref()
+            .expect("a reference outlived its agent")
+    }
+}
+
+impl core::ops::IndexMut<AgentRef> for Agents {
+    fn index_mut(&mut self, agent: AgentRef) -> &mut Agent {
+        self.entries[agent.index()]
+            .as_mut()
+            .expect("a reference outlived its agent")
+    }
+}

@@ -1,0 +1,448 @@
+//! How tasks end: with success, by failing for good, by being cancelled. Also what comes before the
+//! last of these: retries, fallbacks, deadlines.
+
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use loxley_balance::Delay;
+use loxley_model::{
+    DependencyFailure, Failure, Fallback, JobSpec, Locality, Priority, Span, TaskId, TaskKind,
+    TaskSpec, Time,
+};
+
+use crate::id_table::Known;
+use crate::input::Selection;
+use crate::leases::Held;
+use crate::refs::{JobRef, TaskRef};
+use crate::scheduler::{reject, report};
+use crate::tasks::{NO_EDGE, State, Task};
+use crate::timers::Alarm;
+use crate::{Action, CancelReason, Ending, InputError, Report, Scheduler};
+
+/// A task that failed for good, kept so that it can be given another chance.
+#[derive(Debug)]
+pub(crate) struct DeadLetter {
+    job: JobSpec,
+    kind: Arc<TaskKind>,
+    priority: Priority,
+    cost: Option<Span>,
+    locality: Option<Locality>,
+}
+
+/// How many dead letters are kept; then the oldest ids go.
+const DEAD_LETTERS_MAX: usize = 100_000;
+
+impl Scheduler {
+    /// Moves a task to another state, and its count with it.
+    pub(crate) fn set_state(&mut self, task: TaskRef, state: State) {
+        let old = core::mem::replace(&mut self.tasks[task].state, state);
+        if old != state {
+            *self.count_of(old) -= 1;
+            *self.count_of(state) += 1;
+        }
+    }
+
+    fn count_of(&mut self, state: State) -> &mut u64 {
+        match state {
+            State::Waiting | State::Backoff | State::Standby | State::Delegated => {
+                &mut self.counts.waiting
+            }
+            State::Held => &mut self.counts.held,
+            State::Queued => &mut self.counts.queued,
+            State::Leased | State::Running => &mut self.counts.running,
+        }
+    }
+
+    /// Ends a task that is on no agent and no queue, and then whatever ends because of it.
+    pub(crate) fn end_task(&mut self, task: TaskRef, ending: Ending, actions: &mut Vec<Action>) {
+        let mut ended = vec![(task, ending)];
+        let mut ready = Vec::new();
+        // A list, not recursion: a chain may be a million tasks long.
+        while let Some((task, ending)) = ended.pop() {
+            self.take_off(task, actions);
+            self.end_one(task, ending, &mut ended, &mut ready, actions);
+        }
+        for task in ready {
+            self.make_ready(task, actions);
+        }
+        if self.small_live == 0 && self.counts.queued > 0 {
+            self.feed_hungry(actions);
+        }
+    }
+
+    fn end_one(
+        &mut self,
+        place: TaskRef,
+        ending: Ending,
+        ended: &mut Vec<(TaskRef, Ending)>,
+        ready: &mut Vec<TaskRef>,
+        actions: &mut Vec<Action>,
+    ) {
+        self.note_deadline_at_end(place);
+        *self.count_of(self.tasks[place].state) -= 1;
+        let task = self.tasks.remove(place);
+        let succeeded = matches!(ending, Ending::Succeeded { .. } | Ending::FellBack { .. });
+        match ending {
+            Ending::Succeeded { .. } | Ending::FellBack { .. } => self.counts.finished += 1,
+            Ending::Failed(_) => self.counts.failed += 1,
+            Ending::Cancelled => self.counts.cancelled += 1,
+            Ending::Returned => self.counts.returned += 1,
+        }
+        let lot = *self.lots.at(task.lot);
+        self.limits.task_ends(lot.user);
+        self.small_live -= u64::from(!lot.large);
+        if ending == Ending::Returned {
+            // Whoever has it may submit it again; its dependents wait for that.
+            self.ids.set(task.id, Known::Unused);
+            if task.dependents != NO_EDGE {
+                self.orphans.insert(task.id, task.dependents);
+            }
+        } else {
+            self.ids.set(task.id, Known::Over { succeeded });
+            self.tell_dependents(&task, succeeded, ended, ready);
+        }
+        self.end_fallbacks(&task, ending, ended);
+        if let Ending::Failed(_) = ending {
+            self.bury(&task);
+        }
+        let job = self.jobs[task.job].spec.id;
+        report(
+            Report::Finished {
+                task: task.id,
+                job,
+                ending,
+            },
+            actions,
+        );
+        self.leave_job(task.job, actions);
+    }
+
+    fn leave_job(&mut self, job: JobRef, actions: &mut Vec<Action>) {
+        self.jobs[job].live -= 1;
+        if self.jobs[job].live == 0 {
+            let job = self.jobs.remove(job).spec.id;
+            report(Report::JobFinished { job }, actions);
+        }
+    }
+
+    fn tell_dependents(
+        &mut self,
+        task: &Task,
+        succeeded: bool,
+        ended: &mut Vec<(TaskRef, Ending)>,
+        ready: &mut Vec<TaskRef>,
+    ) {
+        if task.dependents == NO_EDGE {
+            return;
+        }
+        for dependent in self.edges.take(task.dependents) {
+            // A dependent that is over already left an edge behind; it does not count any more.
+            let Some(this) = self.tasks.get_mut(dependent.task) else {
+                continue;
+            };
+            if this.key.arrival as u32 != dependent.arrival {
+                continue;
+            }
+            this.dependencies_left -= 1;
+            if succeeded {
+                if this.dependencies_left == 0 && this.state == State::Waiting && !this.doomed {
+                    ready.push(dependent.task);
+                }
+            } else {
+                let ending = match self.jobs[this.job].spec.dependency_failure {
+                    DependencyFailure::Fail => Ending::Failed(Failure::Dependency),
+                    DependencyFailure::Skip => Ending::Cancelled,
+                };
+                self.doom(dependent.task, ending, ended);
+            }
+        }
+    }
+
+    /// Notes that a task ends because of another one, unless that is noted.
+    fn doom(&mut self, task: TaskRef, ending: Ending, ended: &mut Vec<(TaskRef, Ending)>) {
+        if !core::mem::replace(&mut self.tasks[task].doomed, true) {
+            ended.push((task, ending));
+        }
+    }
+
+    /// Ends a task for which this one stood in, and a fallback that is not needed any more.
+    fn end_fallbacks(&mut self, task: &Task, ending: Ending, ended: &mut Vec<(TaskRef, Ending)>) {
+        let Some(extra) = &task.extra else { return };
+        if let Some(primary) = extra.stands_in_for.and_then(|id| self.ids.live(id))
+            && self.tasks[primary].state == State::Delegated
+        {
+            let ending = match ending {
+                Ending::Succeeded { .. } | Ending::FellBack { .. } => {
+                    Ending::FellBack { to: Some(task.id) }
+                }
+                Ending::Failed(_) => Ending::Failed(Failure::TimeLimit),
+                Ending::Cancelled | Ending::Returned => Ending::Cancelled,
+            };
+            self.doom(primary, ending, ended);
+        }
+        if let Fallback::Task(fallback) = extra.fallback
+            && let Some(fallback) = self.ids.live(fallback)
+            && self.tasks[fallback].state == State::Standby
+        {
+            self.doom(fallback, Ending::Cancelled, ended);
+        }
+    }
+
+    /// Takes a task off whatever it is on: an agent, a queue, the held list.
+    fn take_off(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
+        match self.tasks[task].state {
+            State::Queued => {
+                self.forget_probe(task);
+                self.unqueue(task);
+                self.set_state(task, State::Waiting);
+            }
+            State::Held => {
+                self.unhold(task);
+                self.set_state(task, State::Waiting);
+            }
+            State::Leased | State::Running => {
+                self.forget_probe(task);
+                if self.tasks[task].copy().is_some() {
+                    self.revoke(task, Held::Copy, CancelReason::Requested, actions);
+                }
+                self.revoke(task, Held::First, CancelReason::Requested, actions);
+            }
+            State::Waiting | State::Backoff | State::Standby | State::Delegated => {}
+        }
+    }
+
+    /// An attempt failed: tries again, falls back, or gives up.
+    pub(crate) fn attempt_failed(
+        &mut self,
+        task: TaskRef,
+        failure: Failure,
+        actions: &mut Vec<Action>,
+    ) {
+        let this = &self.tasks[task];
+        let rule = self.lots.kind_at(this.kind).spec.retry;
+        let attempts = u32::from(this.attempts.saturating_sub(u16::from(this.losses)));
+        if failure != Failure::Permanent && attempts <= rule.retries {
+            let cap = rule.cap.max(rule.base).0;
+            let delay =
+                Delay::new(rule.base.0, 2.0, cap, 0.5).expect("the cap is not below the base");
+            let at = self.now + Span(delay.ns(attempts.saturating_sub(1), &mut self.rng));
+            let id = this.id;
+            self.tallies.retries += 1;
+            self.set_state(task, State::Backoff);
+            self.tasks[task].extra_mut().retry_at = at;
+            self.timers.set(at, Alarm::Retry(id));
+            return report(
+                Report::WillRetry {
+                    task: id,
+                    failure,
+                    at,
+                },
+                actions,
+            );
+        }
+        if failure == Failure::TimeLimit && self.fall_back(task, actions) {
+            return;
+        }
+        self.end_task(task, Ending::Failed(failure), actions);
+    }
+
+    fn fall_back(&mut self, task: TaskRef, actions: &mut Vec<Action>) -> bool {
+        match self.tasks[task]
+            .extra
+            .as_ref()
+            .map_or(Fallback::None, |extra| extra.fallback)
+        {
+            Fallback::None => false,
+            Fallback::Value => {
+                self.end_task(task, Ending::FellBack { to: None }, actions);
+                true
+            }
+            Fallback::Task(fallback) => {
+                let Some(fallback) = self.ids.live(fallback) else {
+                    return false;
+                };
+                if self.tasks[fallback].state != State::Standby {
+                    return false;
+                }
+                self.set_state(task, State::Delegated);
+                self.set_state(fallback, State::Waiting);
+                if self.tasks[fallback].dependencies_left == 0 {
+                    self.make_ready(fallback, actions);
+                }
+                true
+            }
+        }
+    }
+
+    pub(crate) fn retry_due(&mut self, task: TaskId, actions: &mut Vec<Action>) {
+        let Some(task) = self.ids.live(task) else {
+            return;
+        };
+        let due = self.tasks[task]
+            .extra
+            .as_ref()
+            .is_some_and(|extra| extra.retry_at <= self.now);
+        if self.tasks[task].state == State::Backoff && due {
+            // Somewhere else, if there is anywhere else: the agent may be what is wrong.
+            self.set_state(task, State::Waiting);
+            self.place(task, None, actions);
+        }
+    }
+
+    pub(crate) fn hold_limit_due(&mut self, task: TaskId, actions: &mut Vec<Action>) {
+        let Some(task) = self.ids.live(task) else {
+            return;
+        };
+        if self.tasks[task].state == State::Held {
+            self.end_task(task, Ending::Failed(Failure::Unassignable), actions);
+        }
+    }
+
+    /// Sets the alarm for the last moment at which a task can start and still make its deadline.
+    pub(crate) fn watch_deadline(
+        &mut self,
+        task: TaskRef,
+        deadline: Time,
+        actions: &mut Vec<Action>,
+    ) {
+        let this = &self.tasks[task];
+        let latest = deadline - this.known_cost().unwrap_or(Span::ZERO);
+        self.timers
+            .set(latest.max(self.now), Alarm::Deadline(this.id));
+        if latest < self.now {
+            self.report_deadline_lost(task, actions);
+        }
+    }
+
+    fn report_deadline_lost(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
+        let this = &mut self.tasks[task];
+        if !core::mem::replace(&mut this.deadline_reported, true) {
+            let deadline = this.key.deadline;
+            report(
+                Report::DeadlineLost {
+                    task: this.id,
+                    deadline,
+                },
+                actions,
+            );
+        }
+    }
+
+    pub(crate) fn deadline_due(&mut self, id: TaskId, actions: &mut Vec<Action>) {
+        let Some(task) = self.ids.live(id) else {
+            return;
+        };
+        let deadline = self.tasks[task].key.deadline;
+        let runs = self.tasks[task].state == State::Running;
+        if self.now >= deadline || !runs {
+            self.report_deadline_lost(task, actions);
+        }
+        if self.now < deadline {
+            self.timers.set(deadline, Alarm::Deadline(id));
+        }
+    }
+
+    fn note_deadline_at_end(&mut self, task: TaskRef) {
+        if self.now > self.tasks[task].key.deadline {
+            self.tallies.deadline_misses += 1;
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, selection: Selection, actions: &mut Vec<Action>) {
+        match selection {
+            Selection::Task(id) => match self.ids.live(id) {
+                Some(task) => self.end_task(task, Ending::Cancelled, actions),
+                None => reject(InputError::UnknownTask(id), actions),
+            },
+            Selection::Job(id) => match self.jobs.find(id) {
+                Some(job) => self.cancel_job(job, actions),
+                None => reject(InputError::UnknownJob(id), actions),
+            },
+            Selection::All => {
+                let jobs: Vec<JobRef> = self.jobs.all().collect();
+                for job in jobs {
+                    self.cancel_job(job, actions);
+                }
+            }
+        }
+    }
+
+    fn cancel_job(&mut self, job: JobRef, actions: &mut Vec<Action>) {
+        let spec = self.jobs[job].spec;
+        let ids = self.jobs[job].task_ids();
+        // The dependents first: they are cancelled too, not failed for want of what is cancelled.
+        for id in ids.into_iter().rev() {
+            if self.jobs.find(spec.id) != Some(job) {
+                return;
+            }
+            if let Some(task) = self.ids.live(id)
+                && self.tasks[task].job == job
+            {
+                self.end_as_cancelled(task, actions);
+            }
+        }
+    }
+
+    /// Cancels a task, and its dependents as cancelled whatever their job says of failed ones.
+    fn end_as_cancelled(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
+        let job = self.tasks[task].job;
+        let rule = core::mem::replace(
+            &mut self.jobs[job].spec.dependency_failure,
+            DependencyFailure::Skip,
+        );
+        let id = self.jobs[job].spec.id;
+        self.end_task(task, Ending::Cancelled, actions);
+        if self.jobs.find(id) == Some(job) {
+            self.jobs[job].spec.dependency_failure = rule;
+        }
+    }
+
+    fn bury(&mut self, task: &Task) {
+        let declared = task.known_cost();
+        self.dead.insert(
+            task.id,
+            DeadLetter {
+                job: self.jobs[task.job].spec,
+                kind: Arc::clone(&self.lots.kind_at(task.kind).spec),
+                priority: task.priority,
+                cost: declared,
+                locality: task.locality(),
+            },
+        );
+        if self.dead.len() > DEAD_LETTERS_MAX {
+            self.dead.pop_first();
+        }
+    }
+
+    /// Gives tasks on the dead-letter list another chance. What they depended on is over.
+    pub(crate) fn resubmit(&mut self, tasks: &[TaskId], actions: &mut Vec<Action>) {
+        let all: Vec<TaskId> = self.dead.keys().copied().collect();
+        for id in if tasks.is_empty() { &all } else { tasks } {
+            let Some(letter) = self.dead.remove(id) else {
+                reject(InputError::NotDeadLettered(*id), actions);
+                continue;
+            };
+            self.ids.set(*id, Known::Unused);
+            self.counts.failed -= 1;
+            self.counts.submitted -= 1;
+            let spec = TaskSpec {
+                priority: letter.priority,
+                cost: letter.cost,
+                locality: letter.locality,
+                ..TaskSpec::new(*id, letter.kind)
+            };
+            let job = JobSpec {
+                unplaceable: loxley_model::Unplaceable::Hold,
+                onto: None,
+                ..letter.job
+            };
+            self.submit(job, vec![spec], actions);
+        }
+    }
+
+    /// The tasks that failed for good and can be given another chance.
+    pub fn dead_letters(&self) -> impl Iterator<Item = TaskId> {
+        self.dead.keys().copied()
+    }
+}

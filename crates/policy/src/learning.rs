@@ -1,0 +1,226 @@
+//! What outcomes teach: success and speed of each agent and each of its skills.
+//!
+//! A skill that an agent keeps failing is taken from it. After a while one task may try it again: a
+//! *probe*. If that works, the agent has its skill back; if not, it waits twice as long.
+
+use alloc::vec::Vec;
+
+use loxley_model::{Outcome, SkillId, Span};
+
+use crate::agents::{Agents, Breaker, Record};
+use crate::refs::{AgentRef, ClassRef, TaskRef};
+use crate::scheduler::report;
+use crate::timers::Alarm;
+use crate::view::Liveness;
+use crate::{Action, Report, Scheduler};
+
+/// How much the latest task counts in a learned speed or mean.
+const STEP: f64 = 0.2;
+
+impl Scheduler {
+    /// Learns from one outcome.
+    pub(crate) fn learn(
+        &mut self,
+        task: TaskRef,
+        agent: AgentRef,
+        outcome: Outcome,
+        took: Span,
+        actions: &mut Vec<Action>,
+    ) {
+        let this = &self.tasks[task];
+        let (id, declared) = (this.id, this.known_cost());
+        let skills = self.lots.class_of_lot(this.lot).skills.clone();
+        let half_life = self.config.learning.half_life;
+        let succeeded = outcome == Outcome::Succeeded;
+        let record = &mut self.agents[agent].record;
+        decay(record, self.now.since(record.decayed_at), half_life);
+        record.decayed_at = self.now;
+        if succeeded {
+            record.completed += 1;
+            record.successes += 1.0;
+            let mean = record.mean_duration.unwrap_or(took);
+            record.mean_duration = Some(Span(approach(mean.0 as f64, took.0 as f64) as u64));
+        } else {
+            record.failed += 1;
+            record.failures += 1.0;
+        }
+        let speed = declared.filter(|_| succeeded && took > Span::ZERO);
+        let speed = speed.map(|cost| (cost.0 as f64 / took.0 as f64).clamp(1e-3, 1e3));
+        if let Some(speed) = speed {
+            record.speed = approach(record.speed, speed);
+        }
+        for skill in skills.iter() {
+            let record = self.agents[agent].record.skill_mut(skill);
+            if let Some(speed) = speed {
+                record.speed = Some(approach(record.speed.unwrap_or(speed), speed));
+            }
+            record.failures_in_a_row = if succeeded {
+                0
+            } else {
+                record.failures_in_a_row + 1
+            };
+            let on_probe = record.breaker == Breaker::OnProbe(id);
+            let tripped = record.breaker == Breaker::Closed
+                && self.config.learning.breaker_failures > 0
+                && record.failures_in_a_row >= self.config.learning.breaker_failures
+                && self.agents[agent].spec.skills.contains(skill);
+            if on_probe && succeeded {
+                self.restore(agent, skill, actions);
+            } else if (on_probe && !succeeded) || tripped {
+                self.suspend(agent, skill, actions);
+            }
+        }
+        self.refresh(agent);
+    }
+
+    fn suspend(&mut self, agent: AgentRef, skill: SkillId, actions: &mut Vec<Action>) {
+        let base = self.config.learning.breaker_probe;
+        let record = self.agents[agent].record.skill_mut(skill);
+        let pause = Span(base.0.saturating_mul(1 << record.suspensions.min(5)));
+        record.suspensions += 1;
+        let until = self.now + pause;
+        record.breaker = Breaker::Open(until);
+        let (id, incarnation) = (self.agents[agent].spec.id, self.agents[agent].incarnation);
+        self.timers.set(until, Alarm::Probe(id, incarnation, skill));
+        report(
+            Report::SkillSuspended {
+                agent: id,
+                skill,
+                until,
+            },
+            actions,
+        );
+        self.change_cohort(agent);
+        self.requeue_what_it_cannot_do(agent, actions);
+    }
+
+    fn restore(&mut self, agent: AgentRef, skill: SkillId, actions: &mut Vec<Action>) {
+        let record = self.agents[agent].record.skill_mut(skill);
+        record.breaker = Breaker::Closed;
+        record.suspensions = 0;
+        let id = self.agents[agent].spec.id;
+        report(Report::SkillRestored { agent: id, skill }, actions);
+        self.change_cohort(agent);
+        self.release_held(actions);
+    }
+
+    fn change_cohort(&mut self, agent: AgentRef) {
+        let was_hungry = self.agents[agent].hungry_at.is_some();
+        self.agents.leave_cohort(agent);
+        self.agents.join_cohort(agent);
+        self.agents.set_hungry(agent, was_hungry);
+        self.refresh(agent);
+    }
+
+    /// Finds other agents for queued tasks that need a skill their agent lost.
+    pub(crate) fn requeue_what_it_cannot_do(&mut self, agent: AgentRef, actions: &mut Vec<Action>) {
+        for task in self.agents[agent].queue.in_order(&self.tasks) {
+            let class = self.lots.at(self.tasks[task].lot).class;
+            if !self.is_capable(class, self.agents[agent].cohort) && !self.is_probe(task) {
+                self.unqueue(task);
+                self.place(task, None, actions);
+            }
+        }
+    }
+
+    /// A suspended skill may be tried: the next suitable task goes there.
+    pub(crate) fn begin_probing(
+        &mut self,
+        agent: AgentRef,
+        skill: SkillId,
+        actions: &mut Vec<Action>,
+    ) {
+        let record = self.agents[agent].record.skill_mut(skill);
+        if !matches!(record.breaker, Breaker::Open(until) if until <= self.now) {
+            return;
+        }
+        record.breaker = Breaker::Probing;
+        self.probes.insert((skill, agent));
+        // If nobody else has the skill, tasks are held for it: one of them is the probe.
+        let held = self
+            .lots
+            .classes()
+            .filter(|(_, class)| class.skills.contains(skill));
+        let held: Vec<TaskRef> = held
+            .filter_map(|(_, class)| Some(class.held.first()?.2))
+            .collect();
+        for task in held {
+            if !self.probes.contains(&(skill, agent)) {
+                return;
+            }
+            self.unhold(task);
+            self.place(task, None, actions);
+        }
+    }
+
+    /// An agent that should try one of the skills of this task, if it has all the others.
+    pub(crate) fn take_probe(
+        &mut self,
+        task: TaskRef,
+        class: ClassRef,
+    ) -> Option<(AgentRef, SkillId)> {
+        if self.probes.is_empty() {
+            return None;
+        }
+        let class = self.lots.class_at(class);
+        let found = self.probes.iter().copied().find(|(skill, agent)| {
+            let this = &self.agents[*agent];
+            let others = class.skills.iter().filter(|other| other != skill);
+            class.skills.contains(*skill)
+                && this.liveness == Liveness::Alive
+                && this
+                    .spec
+                    .resources
+                    .have_room(&Default::default(), &class.needs)
+                && others
+                    .into_iter()
+                    .all(|other| has_now(&self.agents, *agent, other))
+        });
+        let (skill, agent) = found?;
+        self.probes.remove(&(skill, agent));
+        let id = self.tasks[task].id;
+        self.agents[agent].record.skill_mut(skill).breaker = Breaker::OnProbe(id);
+        Some((agent, skill))
+    }
+
+    /// Whether a queued task is its agent's probe.
+    fn is_probe(&self, task: TaskRef) -> bool {
+        let this = &self.tasks[task];
+        let skills = &self.agents[this.agent].record.skills;
+        skills
+            .iter()
+            .any(|record| record.breaker == Breaker::OnProbe(this.id))
+    }
+
+    /// A task leaves its agent without an outcome: if it was a probe, another one may be.
+    pub(crate) fn forget_probe(&mut self, task: TaskRef) {
+        let (id, agent) = (self.tasks[task].id, self.tasks[task].agent);
+        for record in &mut self.agents[agent].record.skills {
+            if record.breaker == Breaker::OnProbe(id) {
+                record.breaker = Breaker::Probing;
+                self.probes.insert((record.skill, agent));
+            }
+        }
+    }
+}
+
+fn has_now(agents: &Agents, agent: AgentRef, skill: SkillId) -> bool {
+    agents[agent].spec.skills.contains(skill) && !agents[agent].record.is_suspended(skill)
+}
+
+fn approach(old: f64, new: f64) -> f64 {
+    old + (new - old) * STEP
+}
+
+/// Lets what was learned count half after each half-life, linearly in between.
+fn decay(record: &mut Record, elapsed: Span, half_life: Span) {
+    if half_life == Span::ZERO {
+        return;
+    }
+    let halvings = i32::try_from(elapsed.0 / half_life.0).unwrap_or(64).min(64);
+    let rest = (elapsed.0 % half_life.0) as f64 / half_life.0 as f64;
+    let whole = 1.0 / (1_u128 << halvings) as f64;
+    let factor = whole * (1.0 - rest / 2.0);
+    record.successes *= factor;
+    record.failures *= factor;
+}

@@ -1,0 +1,456 @@
+//! Which agent gets a task.
+
+use alloc::vec::Vec;
+
+use loxley_model::{AgentId, Span, Time};
+
+use crate::agents::{Agents, Cohort};
+use crate::lots::{Class, Lots};
+use crate::refs::{AgentRef, ClassRef, CohortRef, TaskRef};
+use crate::scheduler::report;
+use crate::tasks::State;
+use crate::timers::Alarm;
+use crate::tournament::{ABSENT, Loot};
+use crate::view::Liveness;
+use crate::{Action, Config, Matching, Reason, Report, Scheduler};
+
+/// Scores are counted in millionths, as whole numbers: the same on every machine.
+pub(crate) const MILLION: i64 = 1_000_000;
+
+/// How many agents of a cohort are compared when the expected finish decides.
+const CANDIDATES: usize = 8;
+
+/// The cost of a task of which nothing is known.
+const UNKNOWN_COST: Span = Span::from_millis(100);
+
+impl Scheduler {
+    /// Finds a place for a task that may run: an agent's queue, or the list of held tasks.
+    pub(crate) fn place(
+        &mut self,
+        task: TaskRef,
+        avoid: Option<AgentRef>,
+        actions: &mut Vec<Action>,
+    ) {
+        if let Some((agent, reason)) = self.choose(task, avoid) {
+            self.enqueue(task, agent, reason, actions);
+            self.after_enqueue(task, agent, actions);
+        } else {
+            self.hold_visibly(task, actions);
+        }
+    }
+
+    /// Who should get the task, and why.
+    fn choose(&mut self, task: TaskRef, avoid: Option<AgentRef>) -> Option<(AgentRef, Reason)> {
+        let class = self.lots.at(self.tasks[task].lot).class;
+        if let Some(agent) = self.named_agent(task, class)
+            && avoid != Some(agent)
+        {
+            return Some((agent, Reason::Named));
+        }
+        if let Some((agent, skill)) = self.take_probe(task, class) {
+            return Some((agent, Reason::Probe(skill)));
+        }
+        self.choose_freely(task, avoid)
+    }
+
+    /// Who of all capable agents should get the task, and why; not the one to avoid, if there is
+    /// another.
+    pub(crate) fn choose_freely(
+        &mut self,
+        task: TaskRef,
+        avoid: Option<AgentRef>,
+    ) -> Option<(AgentRef, Reason)> {
+        let class = self.lots.at(self.tasks[task].lot).class;
+        self.refresh_class(class);
+        let hidden = avoid.filter(|agent| self.agents.get(*agent).is_some());
+        let hidden = hidden.map(|agent| (agent, self.hide(agent)));
+        let best = |this: &Self| match this.config.capabilities.matching_strategy {
+            Matching::EarliestFinish => this.earliest_finish(task, class),
+            Matching::BestFit | Matching::Exact | Matching::Fallback => {
+                this.best_score(task, class, avoid)
+            }
+        };
+        let mut chosen = best(self);
+        if let Some((agent, key)) = hidden {
+            self.set_ranking(agent, key);
+            chosen = chosen.or_else(|| best(self));
+        }
+        chosen
+    }
+
+    /// The agent that the job names, if it still can.
+    fn named_agent(&self, task: TaskRef, class: ClassRef) -> Option<AgentRef> {
+        let id = self.jobs[self.tasks[task].job].spec.onto?;
+        let agent = self.agents.find(id)?;
+        let alive = self.agents[agent].liveness == Liveness::Alive;
+        (alive && self.is_capable(class, self.agents[agent].cohort)).then_some(agent)
+    }
+
+    fn best_score(
+        &self,
+        task: TaskRef,
+        class: ClassRef,
+        avoid: Option<AgentRef>,
+    ) -> Option<(AgentRef, Reason)> {
+        let mut best: Option<(i64, CohortRef)> = None;
+        for (cohort, skill_match) in &self.lots.class_at(class).capable {
+            let key = self.agents.cohort(*cohort).ranking.best_key();
+            if key != ABSENT && best.is_none_or(|(score, _)| skill_match + key > score) {
+                best = Some((skill_match + key, *cohort));
+            }
+        }
+        let (score, cohort) = best?;
+        let cohort = self.agents.cohort(cohort);
+        let agent = cohort.members[cohort.ranking.best()?].expect("only members are ranked");
+        match self.holder_score(task, class) {
+            Some((holder, held)) if held > score && avoid != Some(holder) => {
+                Some((holder, Reason::Score(held)))
+            }
+            _ => Some((agent, Reason::Score(score))),
+        }
+    }
+
+    /// The agent that holds the task's data, with its score and the bonus for that.
+    fn holder_score(&self, task: TaskRef, class: ClassRef) -> Option<(AgentRef, i64)> {
+        let holder = self
+            .agents
+            .find(*self.locations.get(&self.tasks[task].locality()?.key)?)?;
+        let this = &self.agents[holder];
+        let capable = self.lots.class_at(class).capable.iter();
+        let (_, skill_match) = capable
+            .into_iter()
+            .find(|(cohort, _)| *cohort == this.cohort)?;
+        let key = self.ranking_key(holder);
+        let bonus = (self.config.capabilities.locality_bonus * MILLION as f64) as i64;
+        (key != ABSENT).then(|| (holder, skill_match + key + bonus))
+    }
+
+    fn earliest_finish(&self, task: TaskRef, class: ClassRef) -> Option<(AgentRef, Reason)> {
+        let Class {
+            capable, skills, ..
+        } = self.lots.class_at(class);
+        let this = &self.tasks[task];
+        let cost = this.known_cost().unwrap_or(UNKNOWN_COST);
+        let holder = this
+            .locality()
+            .map(|l| (self.locations.get(&l.key), l.transfer));
+        let mut best: Option<(u64, AgentRef)> = None;
+        for (cohort, skill_match) in capable {
+            let members = &self.agents.cohort(*cohort).members;
+            let mut seen = 0;
+            self.agents
+                .cohort(*cohort)
+                .ranking
+                .visit_best_first(&mut |position, key| {
+                    let backlog = key.unsigned_abs();
+                    if seen == CANDIDATES || best.is_some_and(|(finish, _)| backlog >= finish) {
+                        return false;
+                    }
+                    seen += 1;
+                    let agent = members[position].expect("only members are ranked");
+                    let transfer = holder.map_or(Span::ZERO, |(holder, transfer)| {
+                        if holder == Some(&self.agents[agent].spec.id) {
+                            Span::ZERO
+                        } else {
+                            transfer
+                        }
+                    });
+                    let learned = self.agents[agent].record.speed_for(skills);
+                    let share = *skill_match as f64 / MILLION as f64;
+                    let speed = learned * share * (1.0 - self.agents[agent].throttle);
+                    let run = cost.mul_f64(1.0 / speed.max(1e-6));
+                    let finish = backlog.saturating_add(run.0).saturating_add(transfer.0);
+                    if best.is_none_or(|(other, _)| finish < other) {
+                        best = Some((finish, agent));
+                    }
+                    true
+                });
+        }
+        best.map(|(finish, agent)| (agent, Reason::EarliestFinish(self.now + Span(finish))))
+    }
+
+    /// Puts a task on an agent's queue.
+    pub(crate) fn enqueue(
+        &mut self,
+        task: TaskRef,
+        agent: AgentRef,
+        reason: Reason,
+        actions: &mut Vec<Action>,
+    ) {
+        self.set_state(task, State::Queued);
+        let this = &mut self.tasks[task];
+        this.agent = agent;
+        this.assigned = self.now;
+        this.reason = reason;
+        let settled = u32::from(this.moves) >= self.config.guards.max_moves;
+        let (id, cost) = (this.id, this.known_cost().unwrap_or(UNKNOWN_COST));
+        let crate::lots::Lot { user, group, .. } = *self.lots.at(this.lot);
+        let target = &mut self.agents[agent];
+        target.queue.push(&mut self.tasks, task, settled);
+        target.queued_cost += cost;
+        let agent_id = target.spec.id;
+        self.limits.task_queued(user, group);
+        self.refresh(agent);
+        report(
+            Report::Queued {
+                task: id,
+                agent: agent_id,
+                reason,
+            },
+            actions,
+        );
+    }
+
+    /// Takes a task off its agent's queue. The caller says what becomes of it.
+    pub(crate) fn unqueue(&mut self, task: TaskRef) {
+        let agent = self.tasks[task].agent;
+        let cost = self.tasks[task].known_cost().unwrap_or(UNKNOWN_COST);
+        let holder = &mut self.agents[agent];
+        holder.queue.remove(&self.tasks, task);
+        holder.queued_cost = holder.queued_cost.saturating_sub(cost);
+        self.tasks[task].stamp = self.tasks[task].stamp.wrapping_add(1);
+        let crate::lots::Lot { user, group, .. } = *self.lots.at(self.tasks[task].lot);
+        self.limits.task_unqueued(user, group);
+        self.refresh(agent);
+    }
+
+    /// A task is on a queue: whoever can start it now does.
+    pub(crate) fn after_enqueue(
+        &mut self,
+        task: TaskRef,
+        agent: AgentRef,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.agents[agent].room(self.config.prefetch.max_depth) > 0 {
+            self.feed(agent, actions);
+        }
+        if self.tasks[task].state == State::Queued {
+            self.offer(task, actions);
+        }
+    }
+
+    fn hold_visibly(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
+        self.hold(task);
+        let this = &self.tasks[task];
+        report(Report::Held { task: this.id }, actions);
+        if let Some(limit) = self.lots.kind_at(this.kind).spec.hold_limit {
+            self.timers.set(self.now + limit, Alarm::HoldLimit(this.id));
+        }
+    }
+
+    pub(crate) fn hold(&mut self, task: TaskRef) {
+        self.set_state(task, State::Held);
+        let this = &self.tasks[task];
+        let entry = (core::cmp::Reverse(this.priority), this.key, task);
+        let class = self.lots.at(this.lot).class;
+        self.lots.class_at_mut(class).held.insert(entry);
+    }
+
+    pub(crate) fn unhold(&mut self, task: TaskRef) {
+        let this = &self.tasks[task];
+        let entry = (core::cmp::Reverse(this.priority), this.key, task);
+        let class = self.lots.at(this.lot).class;
+        self.lots.class_at_mut(class).held.remove(&entry);
+    }
+
+    /// Agents can do more than before: places what was held for want of them.
+    pub(crate) fn release_held(&mut self, actions: &mut Vec<Action>) {
+        if self.counts.held == 0 {
+            return;
+        }
+        let classes: Vec<ClassRef> = self
+            .lots
+            .classes()
+            .filter(|(_, class)| !class.held.is_empty())
+            .map(|(c, _)| c)
+            .collect();
+        for class in classes {
+            self.refresh_class(class);
+            let capable = self.lots.class_at(class).capable.iter();
+            if !capable
+                .into_iter()
+                .any(|(c, _)| self.agents.cohort(*c).ranking.best_key() != ABSENT)
+            {
+                continue;
+            }
+            for (_, _, task) in core::mem::take(&mut self.lots.class_at_mut(class).held) {
+                self.place(task, None, actions);
+            }
+        }
+    }
+
+    /// Works out who can do a class of task, unless that is known.
+    pub(crate) fn refresh_class(&mut self, class: ClassRef) {
+        let Self {
+            lots,
+            agents,
+            config,
+            now,
+            ..
+        } = self;
+        let known = lots.class_at(class);
+        if is_fresh(known, agents, config, *now) {
+            return;
+        }
+        let mut capable: Vec<(CohortRef, i64)> = (0..agents.cohorts.len())
+            .map(CohortRef::new)
+            .filter_map(|cohort| {
+                Some((
+                    cohort,
+                    capability(known, agents.cohort(cohort), agents, config)?,
+                ))
+            })
+            .collect();
+        capable.sort_by_key(|(cohort, skill_match)| (-skill_match, *cohort));
+        let generation = agents.generation;
+        let known = lots.class_at_mut(class);
+        known.capable = capable;
+        known.known_at = *now;
+        known.known_for = generation;
+    }
+
+    /// Whether the agents of a cohort can do tasks of a class.
+    pub(crate) fn is_capable(&self, class: ClassRef, cohort: CohortRef) -> bool {
+        is_capable(
+            &self.lots,
+            &self.agents,
+            &self.config,
+            self.now,
+            class,
+            cohort,
+        )
+    }
+
+    /// Brings the trees of an agent's cohort up to date with it.
+    pub(crate) fn refresh(&mut self, agent: AgentRef) {
+        let key = self.ranking_key(agent);
+        let protected_from = self.protected_from();
+        let this = &self.agents[agent];
+        let mut classes = 0;
+        for lot in this.queue.lootable_lots(protected_from) {
+            classes |= crate::lots::class_bit(self.lots.at(lot).class);
+        }
+        let loot = Loot {
+            queue_len: this.queue.len(),
+            classes,
+        };
+        let (cohort, position) = (this.cohort, this.position);
+        let cohort = &mut self.agents.cohorts[cohort.index()];
+        cohort.ranking.set(position, key);
+        cohort.victims.set(position, loot);
+    }
+
+    fn hide(&mut self, agent: AgentRef) -> i64 {
+        let key = self.ranking_key(agent);
+        self.set_ranking(agent, ABSENT);
+        key
+    }
+
+    fn set_ranking(&mut self, agent: AgentRef, key: i64) {
+        let (cohort, position) = (self.agents[agent].cohort, self.agents[agent].position);
+        self.agents.cohorts[cohort.index()]
+            .ranking
+            .set(position, key);
+    }
+
+    /// How an agent compares with others of its cohort, whatever the task.
+    fn ranking_key(&self, agent: AgentRef) -> i64 {
+        let this = &self.agents[agent];
+        if this.liveness != Liveness::Alive {
+            return ABSENT;
+        }
+        let capabilities = &self.config.capabilities;
+        if capabilities.matching_strategy == Matching::EarliestFinish {
+            let in_hand = this.record.mean_duration.unwrap_or(UNKNOWN_COST).0 / 2;
+            let backlog = this
+                .queued_cost
+                .0
+                .saturating_add(in_hand.saturating_mul(this.in_hand.len() as u64));
+            let speed = this.record.speed * f64::from(this.spec.slots) * (1.0 - this.throttle);
+            let wait = Span(backlog).mul_f64(1.0 / speed.max(1e-6));
+            return -i64::try_from(wait.0).unwrap_or(i64::MAX);
+        }
+        let history = if capabilities.consider_history {
+            (this.record.success_rate() * capabilities.history_weight * MILLION as f64) as i64
+        } else {
+            0
+        };
+        // Half a point for standing still, so that a throttled agent gets less; and, only to decide
+        // between equals, up to a thousandth for being busy.
+        let throttle = (this.throttle * 0.5 * MILLION as f64) as i64;
+        let busy = 1_000 * this.in_hand.len() as i64 / i64::from(this.spec.slots);
+        history - i64::from(this.queue.len()) * (MILLION / 10) - throttle - busy.min(1_000)
+    }
+
+    /// Where a piece of data is, as far as anybody knows. The table is bounded.
+    pub(crate) fn note_location(&mut self, task: TaskRef, agent: AgentId) {
+        const LOCATIONS_MAX: usize = 1 << 16;
+        if let Some(locality) = self.tasks[task].locality() {
+            self.locations.insert(locality.key, agent);
+            if self.locations.len() > LOCATIONS_MAX {
+                self.locations.pop_first();
+            }
+        }
+    }
+}
+
+fn is_fresh(class: &Class, agents: &Agents, config: &Config, now: Time) -> bool {
+    config.performance.cache_capability_matches
+        && class.known_for == agents.generation
+        && now.since(class.known_at) <= config.performance.cache_ttl
+}
+
+/// Whether the agents of a cohort can do tasks of a class.
+pub(crate) fn is_capable(
+    lots: &Lots,
+    agents: &Agents,
+    config: &Config,
+    now: Time,
+    class: ClassRef,
+    cohort: CohortRef,
+) -> bool {
+    let class = lots.class_at(class);
+    if is_fresh(class, agents, config, now) {
+        return class.capable.iter().any(|(capable, _)| *capable == cohort);
+    }
+    capability(class, agents.cohort(cohort), agents, config).is_some()
+}
+
+/// The share of the required skills that the agents of a cohort have, if they may do the task at all.
+fn capability(class: &Class, cohort: &Cohort, agents: &Agents, config: &Config) -> Option<i64> {
+    if cohort.count == 0 || !fits(class, cohort) {
+        return None;
+    }
+    let required = class.skills.len();
+    let has = class.skills.count_in(&cohort.skills);
+    let every = has == required;
+    let enough = every
+        || match config.capabilities.matching_strategy {
+            Matching::Exact => false,
+            Matching::BestFit | Matching::EarliestFinish => !class.strict && has > 0,
+            Matching::Fallback => {
+                !class.strict
+                    && has > 0
+                    && config.capabilities.fallback_enabled
+                    && !agents.cohorts.iter().any(|c| is_exact(class, c))
+            }
+        };
+    enough.then(|| {
+        if required == 0 {
+            MILLION
+        } else {
+            MILLION * has as i64 / required as i64
+        }
+    })
+}
+
+fn is_exact(class: &Class, cohort: &Cohort) -> bool {
+    cohort.count > 0 && fits(class, cohort) && class.skills.is_subset(&cohort.skills)
+}
+
+fn fits(class: &Class, cohort: &Cohort) -> bool {
+    class.needs.is_empty()
+        || cohort
+            .resources
+            .have_room(&Default::default(), &class.needs)
+}

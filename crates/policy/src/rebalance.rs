@@ -1,0 +1,124 @@
+//! Push: when the fleet is out of balance, tasks move from busy agents to idle ones.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::refs::{AgentRef, CohortRef, TaskRef};
+use crate::scheduler::report;
+use crate::view::Liveness;
+use crate::{Action, Reason, Report, Scheduler};
+
+impl Scheduler {
+    /// One pass: moves up to `max_steal_per_cycle` tasks if the fleet is out of balance.
+    pub(crate) fn rebalance(&mut self, actions: &mut Vec<Action>) {
+        if !self.is_out_of_balance() {
+            return report(Report::Rebalanced { moved: 0 }, actions);
+        }
+        self.tallies.rebalance_cycles += 1;
+        let mut idle = self.idle_by_cohort();
+        let mut moved = 0;
+        for busy in self.busiest_first() {
+            while moved < self.config.work_stealing.max_steal_per_cycle
+                && self.agents[busy].queue.len() > self.config.thresholds.busy_threshold
+            {
+                let Some((task, target)) = self.next_move(busy, &mut idle) else {
+                    break;
+                };
+                let from = self.agents[busy].spec.id;
+                self.move_off_queue(task);
+                self.tallies.steal_succeeded();
+                self.enqueue(task, target, Reason::Rebalanced(from), actions);
+                self.feed(target, actions);
+                moved += 1;
+            }
+        }
+        if moved == 0 {
+            self.tallies.steal_failed();
+        }
+        report(Report::Rebalanced { moved }, actions);
+    }
+
+    /// The longest queue is many times the shortest, or busy beside an empty one.
+    fn is_out_of_balance(&self) -> bool {
+        let lengths = || {
+            let alive = self
+                .agents
+                .iter()
+                .filter(|(_, agent)| agent.liveness == Liveness::Alive);
+            alive.map(|(_, agent)| agent.queue.len())
+        };
+        let (Some(longest), Some(shortest)) = (lengths().max(), lengths().min()) else {
+            return false;
+        };
+        let thresholds = &self.config.thresholds;
+        if shortest == 0 {
+            longest > thresholds.busy_threshold
+        } else {
+            f64::from(longest) / f64::from(shortest) > thresholds.severe_imbalance_ratio
+        }
+    }
+
+    fn busiest_first(&self) -> Vec<AgentRef> {
+        let threshold = self.config.thresholds.busy_threshold;
+        let busy = self
+            .agents
+            .iter()
+            .filter(|(_, agent)| agent.queue.len() > threshold);
+        let mut busy: Vec<_> = busy
+            .map(|(agent, this)| (this.queue.len(), agent))
+            .collect();
+        busy.sort_by_key(|(len, agent)| (core::cmp::Reverse(*len), *agent));
+        busy.into_iter().map(|(_, agent)| agent).collect()
+    }
+
+    /// The idle agents of each cohort, the shortest queue last.
+    fn idle_by_cohort(&self) -> BTreeMap<CohortRef, Vec<AgentRef>> {
+        let threshold = self.config.thresholds.idle_threshold;
+        let mut idle: BTreeMap<CohortRef, Vec<AgentRef>> = BTreeMap::new();
+        for (agent, this) in self.agents.iter() {
+            if this.liveness == Liveness::Alive && this.queue.len() < threshold {
+                idle.entry(this.cohort).or_default().push(agent);
+            }
+        }
+        for agents in idle.values_mut() {
+            agents
+                .sort_by_key(|agent| (core::cmp::Reverse(self.agents[*agent].queue.len()), *agent));
+        }
+        idle
+    }
+
+    /// A task of a busy agent and an idle agent that can do it.
+    fn next_move(
+        &mut self,
+        busy: AgentRef,
+        idle: &mut BTreeMap<CohortRef, Vec<AgentRef>>,
+    ) -> Option<(TaskRef, AgentRef)> {
+        let threshold = self.config.thresholds.idle_threshold;
+        let order = self.steal_order();
+        let mut queue = core::mem::take(&mut self.agents[busy].queue);
+        let mut chosen: Option<(u32, TaskRef, AgentRef)> = None;
+        for (cohort, agents) in idle.iter_mut() {
+            while agents
+                .last()
+                .is_some_and(|agent| self.agents[*agent].queue.len() >= threshold)
+            {
+                agents.pop();
+            }
+            let Some(target) = agents.last().copied().filter(|target| *target != busy) else {
+                continue;
+            };
+            let len = self.agents[target].queue.len();
+            if chosen.is_some_and(|(other, ..)| other <= len) {
+                continue;
+            }
+            let task = queue.loot(&self.tasks, order, &mut |lot| {
+                self.is_capable(self.lots.at(lot).class, *cohort)
+            });
+            if let Some(task) = task {
+                chosen = Some((len, task, target));
+            }
+        }
+        self.agents[busy].queue = queue;
+        chosen.map(|(_, task, target)| (task, target))
+    }
+}

@@ -1,0 +1,245 @@
+//! Tasks that run too long: time limits, second copies, and what waits behind a slow task.
+//!
+//! Each agent has one alarm for all tasks in its hands, set for the first moment at which one of them
+//! could be overdue. So starting and finishing a task normally touches no timer at all.
+
+use alloc::vec::Vec;
+
+use loxley_model::{AgentId, Failure, Lease, Span, Time};
+
+use crate::agents::InHand;
+use crate::leases::Held;
+use crate::refs::{AgentRef, TaskRef};
+use crate::tasks::{Copy, State};
+use crate::timers::Alarm;
+use crate::{Action, CancelReason, Reason, Scheduler};
+
+/// When something is to be done about a running task.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    time_limit: Time,
+    straggler: Time,
+}
+
+impl Scheduler {
+    /// Makes sure that a task which was just started is looked at in time.
+    pub(crate) fn watch_task_in_hand(&mut self, task: TaskRef, agent: AgentRef) {
+        let due = self.due(task, self.now);
+        self.set_check(agent, due.time_limit.min(due.straggler));
+    }
+
+    fn set_check(&mut self, agent: AgentRef, at: Time) {
+        let this = &mut self.agents[agent];
+        if at < this.check_at {
+            this.check_at = at;
+            self.timers
+                .set(at, Alarm::TasksInHand(this.spec.id, this.incarnation));
+        }
+    }
+
+    fn due(&self, task: TaskRef, started: Time) -> Due {
+        let kind = self.lots.kind_at(self.tasks[task].kind);
+        let rules = &self.config.speculation;
+        let median = kind.durations.median();
+        let known = kind.durations.count() >= u64::from(rules.min_samples);
+        let slow = median
+            .filter(|_| known)
+            .map(|median| median.mul_f64(rules.straggler_ratio));
+        let after = |span: Option<Span>| span.map_or(Time::MAX, |span| started + span);
+        Due {
+            time_limit: after(kind.spec.time_limit),
+            straggler: after(slow.map(|s| s.max(Span(1)))),
+        }
+    }
+
+    /// Looks at every task that an agent runs.
+    pub(crate) fn check_tasks_in_hand(
+        &mut self,
+        id: AgentId,
+        incarnation: u32,
+        at: Time,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(agent) = self.agent_of(id, incarnation) else {
+            return;
+        };
+        if self.agents[agent].check_at != at {
+            return;
+        }
+        self.agents[agent].check_at = Time::MAX;
+        let mut stragglers = 0;
+        for InHand { task, lease } in self.agents[agent].in_hand.clone() {
+            let Some((held, started)) = self.running_under(task, lease) else {
+                continue;
+            };
+            let due = self.due(task, started);
+            if due.time_limit <= self.now {
+                self.time_limit_passed(task, held, actions);
+                continue;
+            }
+            if due.straggler <= self.now {
+                stragglers += 1;
+                self.help_straggler(task, held, actions);
+            }
+        }
+        if let Some(agent) = self.agent_of(id, incarnation) {
+            if stragglers >= self.agents[agent].spec.slots {
+                self.move_away_from(agent, actions);
+            }
+            self.set_next_check(agent);
+        }
+    }
+
+    fn running_under(&self, task: TaskRef, lease: Lease) -> Option<(Held, Time)> {
+        let this = self.tasks.get(task)?;
+        if this.state == State::Running && this.lease == lease {
+            return Some((Held::First, this.started));
+        }
+        let copy = this
+            .copy()
+            .filter(|copy| copy.lease == lease && copy.running)?;
+        Some((Held::Copy, copy.started))
+    }
+
+    /// Sets the alarm for the next task that can be overdue; one that already is, is looked at again
+    /// when it has run half as long again.
+    fn set_next_check(&mut self, agent: AgentRef) {
+        let mut next = Time::MAX;
+        for InHand { task, lease } in &self.agents[agent].in_hand {
+            let Some((_, started)) = self.running_under(*task, *lease) else {
+                continue;
+            };
+            let due = self.due(*task, started);
+            let again = self.now + Span(self.now.since(started).0 / 2).max(Span::from_millis(1));
+            let straggler = if due.straggler <= self.now {
+                again
+            } else {
+                due.straggler
+            };
+            next = next.min(due.time_limit).min(straggler);
+        }
+        self.set_check(agent, next);
+    }
+
+    fn time_limit_passed(&mut self, task: TaskRef, held: Held, actions: &mut Vec<Action>) {
+        let agent = self.agent_holding(task, held);
+        let took = self
+            .lots
+            .kind_at(self.tasks[task].kind)
+            .spec
+            .time_limit
+            .unwrap_or(Span::ZERO);
+        let outcome = loxley_model::Outcome::Failed(Failure::TimeLimit);
+        self.learn(task, agent, outcome, took, actions);
+        self.revoke(task, held, CancelReason::TimeLimit, actions);
+        let goes_on = held == Held::Copy || self.tasks[task].has_lease();
+        if !goes_on {
+            self.attempt_failed(task, Failure::TimeLimit, actions);
+        }
+    }
+
+    /// Starts a second copy of a slow task, or moves it if that is allowed.
+    fn help_straggler(&mut self, task: TaskRef, held: Held, actions: &mut Vec<Action>) {
+        if held == Held::Copy || self.tasks[task].copy().is_some() {
+            return;
+        }
+        let spec = &self.lots.kind_at(self.tasks[task].kind).spec;
+        let (speculate, checkpoints) = (spec.speculate, spec.checkpoints);
+        if speculate && self.config.speculation.enabled && self.is_within_budget() {
+            self.speculate(task, actions);
+        } else if checkpoints && self.config.work_stealing.allow_task_migration {
+            self.migrate(task, actions);
+        }
+    }
+
+    fn is_within_budget(&self) -> bool {
+        let budget = self.config.speculation.budget * self.counts.running as f64;
+        f64::from(self.copies) < budget.max(1.0)
+    }
+
+    fn speculate(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
+        let Some(agent) = self.idle_agent_for(task) else {
+            return;
+        };
+        let lease = self.next_lease();
+        let first = self.agents[self.tasks[task].agent].spec.id;
+        let copy = Copy {
+            agent,
+            lease,
+            started: self.now,
+            running: false,
+        };
+        self.tasks[task].extra_mut().copy = Some(copy);
+        self.copies += 1;
+        self.tallies.speculations += 1;
+        self.begin_lease(task, agent, lease);
+        let (id, attempt) = (self.tasks[task].id, u32::from(self.tasks[task].attempts));
+        let agent = self.agents[agent].spec.id;
+        let reason = Reason::Speculation(first);
+        actions.push(Action::Assign {
+            task: id,
+            agent,
+            lease,
+            attempt,
+            reason,
+        });
+    }
+
+    fn migrate(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
+        if self.tasks[task].is_retracting() {
+            return;
+        }
+        if let Some(agent) = self.idle_agent_for(task) {
+            self.retract(task, Some(agent), true, actions);
+        }
+    }
+
+    /// An agent, not the one that has it, that could start this task at once.
+    fn idle_agent_for(&mut self, task: TaskRef) -> Option<AgentRef> {
+        let (lot, holder) = (self.tasks[task].lot, self.tasks[task].agent);
+        let class = self.lots.at(lot).class;
+        self.refresh_class(class);
+        let admission = self.admission(false);
+        let cohorts = self
+            .lots
+            .class_at(class)
+            .capable
+            .iter()
+            .map(|(cohort, _)| *cohort);
+        let mut hungry =
+            cohorts.flat_map(|cohort| self.agents.cohort(cohort).hungry.iter().rev().copied());
+        hungry.find(|agent| {
+            let this = &self.agents[*agent];
+            *agent != holder && this.has_free_slot() && admission.bar(this, lot).is_none()
+        })
+    }
+
+    /// Every slot of an agent is taken by a slow task: what waits behind them moves away.
+    fn move_away_from(&mut self, agent: AgentRef, actions: &mut Vec<Action>) {
+        /// So many at once; the next check moves more.
+        const MOVES_MAX: usize = 1_000;
+        let from = self.agents[agent].spec.id;
+        for task in self.agents[agent]
+            .queue
+            .in_order(&self.tasks)
+            .into_iter()
+            .take(MOVES_MAX)
+        {
+            if self.tasks[task].settled
+                || self.tasks[task].agent != agent
+                || self.tasks[task].state != State::Queued
+            {
+                continue;
+            }
+            let Some((other, _)) = self.choose_freely(task, Some(agent)) else {
+                continue;
+            };
+            if other == agent || self.agents[other].queue.len() >= self.agents[agent].queue.len() {
+                continue;
+            }
+            self.move_off_queue(task);
+            self.enqueue(task, other, Reason::BehindStraggler(from), actions);
+            self.after_enqueue(task, other, actions);
+        }
+    }
+}

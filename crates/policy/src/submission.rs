@@ -1,0 +1,500 @@
+//! Tasks come in: all of a submission, or none.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use loxley_model::{
+    AgentId, Fallback, JobSpec, Lease, Priority, Span, TaskId, TaskSpec, Time, Unplaceable, UserId,
+};
+
+use crate::dependencies::{Dependent, Graph, name_circle};
+use crate::id_table::Known;
+use crate::lots::LotTraits;
+use crate::refs::{AgentRef, JobRef, KindRef, LotRef, TaskRef};
+use crate::scheduler::report;
+use crate::tasks::{Extra, NO_EDGE, OrderKey, State, Task};
+use crate::{Action, Reason, Report, Scheduler, SubmitError};
+
+/// How many errors of one submission are reported.
+const ERRORS_MAX: usize = 100;
+
+/// What was found out while a submission was checked.
+struct Checked {
+    /// Dependencies within the submission, none if there are no edges.
+    graph: Option<Graph>,
+    /// The length of the longest chain from each task; empty without edges.
+    chains: Vec<u64>,
+    /// Edges from earlier tasks: position of the task, and what it waits for.
+    earlier: Vec<(u32, TaskRef)>,
+    /// Fallback tasks: position of the fallback, and the id of the task it stands in for.
+    standbys: Vec<(u32, TaskId)>,
+}
+
+impl Scheduler {
+    pub(crate) fn submit(&mut self, job: JobSpec, tasks: Vec<TaskSpec>, actions: &mut Vec<Action>) {
+        match self.check_submission(&job, &tasks) {
+            Ok(checked) => self.accept(job, tasks, &checked, actions),
+            Err(mut errors) => {
+                errors.truncate(ERRORS_MAX);
+                report(
+                    Report::Refused {
+                        job: job.id,
+                        errors: errors.into(),
+                    },
+                    actions,
+                );
+            }
+        }
+    }
+
+    fn check_submission(
+        &mut self,
+        job: &JobSpec,
+        tasks: &[TaskSpec],
+    ) -> Result<Checked, Vec<SubmitError>> {
+        let mut errors = Vec::new();
+        if let Some(known) = self.jobs.find(job.id) {
+            let owner = self.jobs[known].spec.user;
+            if owner != job.user {
+                errors.push(SubmitError::ForeignJob { job: job.id, owner });
+            }
+        }
+        let positions = Positions::new(tasks);
+        self.check_ids(tasks, &positions, &mut errors);
+        let mut checked = Checked {
+            graph: None,
+            chains: Vec::new(),
+            earlier: Vec::new(),
+            standbys: Vec::new(),
+        };
+        let pairs = self.check_dependencies(tasks, &positions, &mut checked, &mut errors);
+        self.check_each(job, tasks, &positions, &mut checked, &mut errors);
+        if errors.is_empty() && !pairs.is_empty() {
+            let graph = Graph::new(tasks.len(), &pairs);
+            match graph.order() {
+                Ok(order) => {
+                    checked.chains =
+                        graph.longest_chains(&order, |at| self.likely_cost(&tasks[at]).0);
+                    checked.graph = Some(graph);
+                }
+                Err(circle) => {
+                    errors.push(SubmitError::Cycle(name_circle(&circle, |at| tasks[at].id)));
+                }
+            }
+        }
+        if errors.is_empty() {
+            Ok(checked)
+        } else {
+            Err(errors)
+        }
+    }
+
+    fn check_ids(&self, tasks: &[TaskSpec], positions: &Positions, errors: &mut Vec<SubmitError>) {
+        errors.extend(positions.repeated().map(SubmitError::DuplicateTask));
+        let known = tasks
+            .iter()
+            .filter(|task| self.ids.known(task.id) != Known::Unused);
+        errors.extend(
+            known
+                .map(|task| SubmitError::DuplicateTask(task.id))
+                .take(ERRORS_MAX),
+        );
+    }
+
+    /// Sorts dependencies into those within the submission, which are returned, and earlier ones.
+    fn check_dependencies(
+        &self,
+        tasks: &[TaskSpec],
+        positions: &Positions,
+        checked: &mut Checked,
+        errors: &mut Vec<SubmitError>,
+    ) -> Vec<(u32, u32)> {
+        let mut pairs = Vec::new();
+        for (at, task) in (0_u32..).zip(tasks) {
+            for dependency in &task.dependencies {
+                if let Some(other) = positions.find(*dependency) {
+                    pairs.push((at, other));
+                    continue;
+                }
+                let (task, dependency) = (task.id, *dependency);
+                match self.ids.known(dependency) {
+                    Known::Live(earlier) => checked.earlier.push((at, earlier)),
+                    Known::Over { succeeded: true } => {}
+                    Known::Over { succeeded: false } => {
+                        errors.push(SubmitError::FailedDependency { task, dependency });
+                    }
+                    Known::Unused => {
+                        errors.push(SubmitError::UnknownDependency { task, dependency });
+                    }
+                }
+            }
+            if errors.len() >= ERRORS_MAX {
+                break;
+            }
+        }
+        pairs
+    }
+
+    fn check_each(
+        &mut self,
+        job: &JobSpec,
+        tasks: &[TaskSpec],
+        positions: &Positions,
+        checked: &mut Checked,
+        errors: &mut Vec<SubmitError>,
+    ) {
+        for task in tasks {
+            if task.deadline.is_some_and(|deadline| deadline <= self.now) {
+                errors.push(SubmitError::DeadlinePassed(task.id));
+            }
+            if let Fallback::Task(fallback) = task.fallback {
+                match positions.find(fallback).filter(|_| fallback != task.id) {
+                    Some(at) if checked.standbys.iter().all(|(other, _)| *other != at) => {
+                        checked.standbys.push((at, task.id));
+                    }
+                    _ => errors.push(SubmitError::BadFallback {
+                        task: task.id,
+                        fallback,
+                    }),
+                }
+            }
+            if let Some(agent) = job.onto {
+                if !self.agent_can(agent, task) {
+                    errors.push(SubmitError::NotCapable {
+                        task: task.id,
+                        agent,
+                    });
+                }
+            } else if job.unplaceable == Unplaceable::Refuse && !self.anyone_can(task) {
+                errors.push(SubmitError::NoCapableAgent(task.id));
+            }
+            if errors.len() >= ERRORS_MAX {
+                return;
+            }
+        }
+    }
+
+    fn agent_can(&mut self, agent: AgentId, task: &TaskSpec) -> bool {
+        let class = self.class_of_spec(task);
+        let Some(agent) = self.agents.find(agent) else {
+            return false;
+        };
+        self.is_capable(class, self.agents[agent].cohort)
+    }
+
+    fn anyone_can(&mut self, task: &TaskSpec) -> bool {
+        let class = self.class_of_spec(task);
+        self.refresh_class(class);
+        !self.lots.class_at(class).capable.is_empty()
+    }
+
+    fn class_of_spec(&mut self, task: &TaskSpec) -> crate::refs::ClassRef {
+        let kind = self.lots.kind(&task.kind);
+        let strict = self.is_urgent(task.priority);
+        let lot = self.lots.lot(
+            kind,
+            LotTraits {
+                strict,
+                large: false,
+                user: UserId(0),
+            },
+        );
+        self.lots.at(lot).class
+    }
+
+    pub(crate) fn is_urgent(&self, priority: Priority) -> bool {
+        priority >= self.config.priority.high_priority_threshold
+    }
+
+    /// What a task is expected to cost: as declared, else as its kind did lately, else the mean.
+    fn likely_cost(&self, spec: &TaskSpec) -> Span {
+        spec.cost.unwrap_or(Span(self.mean_cost.max(1.0) as u64))
+    }
+
+    fn accept(
+        &mut self,
+        job: JobSpec,
+        specs: Vec<TaskSpec>,
+        checked: &Checked,
+        actions: &mut Vec<Action>,
+    ) {
+        let count = specs.len();
+        report(
+            Report::Accepted {
+                job: job.id,
+                tasks: count,
+            },
+            actions,
+        );
+        if count == 0 {
+            return;
+        }
+        self.submissions += 1;
+        let job = self.jobs.find_or_insert(job);
+        let mut places = Vec::with_capacity(count);
+        for (at, spec) in specs.into_iter().enumerate() {
+            let chain = checked.chains.get(at).copied().unwrap_or(0);
+            places.push(self.insert_task(job, spec, chain, actions));
+        }
+        self.link(&places, checked);
+        for task in places {
+            if self.tasks[task].state == State::Waiting && self.tasks[task].dependencies_left == 0 {
+                self.make_ready(task, actions);
+            }
+        }
+    }
+
+    fn insert_task(
+        &mut self,
+        job: JobRef,
+        spec: TaskSpec,
+        chain: u64,
+        actions: &mut Vec<Action>,
+    ) -> TaskRef {
+        let kind = self.lots.kind(&spec.kind);
+        let user = self.jobs[job].spec.user;
+        let lot = self.lot_for(kind, spec.priority, user, spec.cost);
+        let likely = spec
+            .cost
+            .or_else(|| self.lots.kind_at(kind).durations.median());
+        self.arrivals += 1;
+        let key = OrderKey {
+            deadline: spec.deadline.unwrap_or(Time::MAX),
+            submission: self.submissions,
+            slack: u64::MAX - chain,
+            arrival: self.arrivals,
+        };
+        let has_extra = spec.locality.is_some() || spec.fallback != Fallback::None;
+        let extra = has_extra.then(|| {
+            Box::new(Extra {
+                locality: spec.locality,
+                fallback: spec.fallback,
+                ..Extra::default()
+            })
+        });
+        let place = self.tasks.insert(Task {
+            id: spec.id,
+            job,
+            kind,
+            lot,
+            key,
+            cost: likely.unwrap_or(Span::MAX),
+            created: self.now,
+            ready: self.now,
+            assigned: self.now,
+            started: self.now,
+            lease: Lease(0),
+            reason: Reason::Named,
+            agent: AgentRef::new(0),
+            stamp: 0,
+            dependencies_left: 0,
+            dependents: self.orphans.remove(&spec.id).unwrap_or(NO_EDGE),
+            attempts: 0,
+            losses: 0,
+            moves: 0,
+            priority: spec.priority,
+            state: State::Waiting,
+            deadline_reported: false,
+            settled: false,
+            doomed: false,
+            extra,
+        });
+        self.ids.set(spec.id, Known::Live(place));
+        self.jobs[job].add(spec.id);
+        self.counts.submitted += 1;
+        self.counts.waiting += 1;
+        self.limits.task_begins(user);
+        self.small_live += u64::from(!self.lots.at(lot).large);
+        if let Some(deadline) = spec.deadline {
+            self.watch_deadline(place, deadline, actions);
+        }
+        place
+    }
+
+    /// The lot of a task, large if it is expected to cost many times the mean.
+    fn lot_for(
+        &mut self,
+        kind: KindRef,
+        priority: Priority,
+        user: UserId,
+        cost: Option<Span>,
+    ) -> LotRef {
+        let ratio = f64::from(self.config.quotas.large_task_ratio);
+        let cost = cost.map(|cost| cost.0 as f64);
+        let large = cost.is_some_and(|cost| self.mean_cost > 0.0 && cost > ratio * self.mean_cost);
+        if let Some(cost) = cost {
+            let step = if self.mean_cost > 0.0 {
+                1.0 / 64.0
+            } else {
+                1.0
+            };
+            self.mean_cost += (cost - self.mean_cost) * step;
+        }
+        self.lots.lot(
+            kind,
+            LotTraits {
+                strict: self.is_urgent(priority),
+                large,
+                user,
+            },
+        )
+    }
+
+    /// Gives every task its lot anew, after what tells lots apart has changed.
+    pub(crate) fn sort_into_lots_again(&mut self) {
+        let all: Vec<TaskRef> = self.tasks.iter().map(|(task, _)| task).collect();
+        let queued: Vec<TaskRef> = all
+            .iter()
+            .copied()
+            .filter(|task| self.tasks[*task].state == State::Queued)
+            .collect();
+        for task in &queued {
+            let agent = self.tasks[*task].agent;
+            self.agents[agent].queue.remove(&self.tasks, *task);
+            self.tasks[*task].stamp = self.tasks[*task].stamp.wrapping_add(1);
+        }
+        let held: Vec<TaskRef> = all
+            .iter()
+            .copied()
+            .filter(|task| self.tasks[*task].state == State::Held)
+            .collect();
+        for task in &held {
+            self.unhold(*task);
+        }
+        self.lots.forget_lots();
+        for task in all {
+            let Task {
+                kind,
+                priority,
+                lot,
+                ..
+            } = self.tasks[task];
+            let old = *self.lots.at(lot);
+            let traits = LotTraits {
+                strict: self.is_urgent(priority),
+                large: old.large,
+                user: old.user,
+            };
+            self.tasks[task].lot = self.lots.lot(kind, traits);
+        }
+        for task in queued {
+            let Task { agent, moves, .. } = self.tasks[task];
+            let settled = u32::from(moves) >= self.config.guards.max_moves;
+            self.agents[agent]
+                .queue
+                .push(&mut self.tasks, task, settled);
+        }
+        for task in held {
+            self.hold(task);
+        }
+    }
+
+    /// Ties the tasks of a submission to what they wait for.
+    fn link(&mut self, places: &[TaskRef], checked: &Checked) {
+        if let Some(graph) = &checked.graph {
+            for (at, place) in places.iter().enumerate() {
+                for dependent in graph.dependents(at) {
+                    self.add_edge(*place, places[*dependent as usize]);
+                }
+            }
+        }
+        for (at, earlier) in &checked.earlier {
+            self.add_edge(*earlier, places[*at as usize]);
+        }
+        for (at, primary) in &checked.standbys {
+            let standby = places[*at as usize];
+            self.tasks[standby].state = State::Standby;
+            self.tasks[standby].extra_mut().stands_in_for = Some(*primary);
+        }
+    }
+
+    fn add_edge(&mut self, dependency: TaskRef, dependent: TaskRef) {
+        let first = self.tasks[dependency].dependents;
+        let arrival = self.tasks[dependent].key.arrival as u32;
+        let edge = Dependent {
+            task: dependent,
+            arrival,
+        };
+        self.tasks[dependency].dependents = self.edges.add(first, edge);
+        self.tasks[dependent].dependencies_left += 1;
+    }
+
+    /// Nothing keeps this task from being placed any more.
+    pub(crate) fn make_ready(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
+        self.tasks[task].ready = self.now;
+        self.place(task, None, actions);
+    }
+}
+
+/// Where each id of a submission is.
+enum Positions {
+    /// The ids follow each other, as drivers hand them out.
+    Consecutive { first: u64, len: u64 },
+    /// Sorted by id.
+    Sorted(Vec<(TaskId, u32)>),
+}
+
+impl Positions {
+    fn new(tasks: &[TaskSpec]) -> Self {
+        let first = tasks.first().map_or(0, |task| task.id.0);
+        let len = tasks.len() as u64;
+        if first.checked_add(len).is_some()
+            && tasks.iter().zip(first..).all(|(task, id)| task.id.0 == id)
+        {
+            return Self::Consecutive { first, len };
+        }
+        let mut sorted: Vec<_> = tasks.iter().map(|task| task.id).zip(0..).collect();
+        sorted.sort_unstable();
+        Self::Sorted(sorted)
+    }
+
+    fn find(&self, id: TaskId) -> Option<u32> {
+        match self {
+            Self::Consecutive { first, len } => {
+                let at = id.0.checked_sub(*first)?;
+                (at < *len).then_some(at as u32)
+            }
+            Self::Sorted(sorted) => {
+                let at = sorted.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+                Some(sorted[at].1)
+            }
+        }
+    }
+
+    /// Ids that occur more than once.
+    fn repeated(&self) -> impl Iterator<Item = TaskId> {
+        let sorted: &[(TaskId, u32)] = match self {
+            Self::Consecutive { .. } => &[],
+            Self::Sorted(sorted) => sorted,
+        };
+        sorted
+            .windows(2)
+            .filter(|pair| pair[0].0 == pair[1].0)
+            .map(|pair| pair[0].0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::sync::Arc;
+    use alloc::vec;
+    use loxley_model::TaskKind;
+
+    #[test]
+    fn ids_are_found_whether_or_not_they_follow_each_other() {
+        let kind: Arc<TaskKind> = Arc::default();
+        for ids in [vec![5, 6, 7], vec![9, 2, 5]] {
+            let specs: Vec<_> = ids
+                .iter()
+                .map(|id| TaskSpec::new(TaskId(*id), Arc::clone(&kind)))
+                .collect();
+            let positions = Positions::new(&specs);
+            for (at, id) in (0..).zip(&ids) {
+                assert_eq!(positions.find(TaskId(*id)), Some(at));
+            }
+            assert_eq!(positions.find(TaskId(100)), None);
+            assert_eq!(positions.find(TaskId(0)), None);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What happens when time passes.
+//!
+//! A timer that has lost its purpose is not searched for and removed: it is recognised when it fires.
+//! When such leftovers could outnumber the rest, they are swept out, so that the memory stays in
+//! proportion to what is alive.
+
+use alloc::collections::BinaryHeap;
+use core::cmp::Reverse;
+
+use loxley_model::{AgentId, SkillId, TaskId, Time};
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Alarm {
+    /// Check the balance of the fleet.
+    Rebalance,
+    /// Sample the queue lengths.
+    Sample,
+    /// See whether an agent was heard.
+    Liveness(AgentId, u32),
+    /// See how long an agent's tasks have been running.
+    TasksInHand(AgentId, u32),
+    /// An agent may try to steal again.
+    StealAgain(AgentId, u32),
+    /// A suspended skill may be tried.
+    Probe(AgentId, u32, SkillId),
+    /// Try a task again.
+    Retry(TaskId),
+    /// A task can no longer make its deadline if it has not started, or has just missed it.
+    Deadline(TaskId),
+    /// A task has been held too long.
+    HoldLimit(TaskId),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    heap: BinaryHeap<Reverse<(Time, u64, Alarm)>>,
+    set_so_far: u64,
+    /// The heap is swept when it is longer than this.
+    sweep_at: usize,
+}
+
+impl Timers {
+    pub(crate) fn set(&mut self, at: Time, alarm: Alarm) {
+        self.set_so_far += 1;
+        self.heap.push(Reverse((at, self.set_so_far, alarm)));
+    }
+
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.heap.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// The next alarm that is due, with the time it was set for.
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<(Time, Alarm)> {
+        if self.next()? > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse((at, _, alarm))| (at, alarm))
+    }
+
+    /// Whether it is time to sweep.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.heap.len() > self.sweep_at.max(1024)
+    }
+
+    pub(crate) fn sweep(&mut self, mut has_purpose: impl FnMut(Time, Alarm) -> bool) {
+        self.heap
+            .retain(|Reverse((at, _, alarm))| has_purpose(*at, *alarm));
+        self.sweep_at = 2 * self.heap.len();
+    }
+}
