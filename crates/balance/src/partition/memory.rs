@@ -539,6 +539,15 @@ mod tests {
     }
 
     #[test]
+    fn an_exchange_that_helps_nobody_is_not_made() {
+        let some = items(&[(5.0, 5), (4.0, 5)]);
+        let Ok(packing) = tightest_fit(&some, &[0, 1], &[5, 5]) else {
+            panic!("there is room for both");
+        };
+        assert_eq!(packing.exchange(packing.slowest(), &mut 10), None);
+    }
+
+    #[test]
     fn messages_name_items_and_say_how_sure_they_are() {
         let many: Vec<Item> = (0..13)
             .map(|_| Item {
