@@ -1,0 +1,98 @@
+//! Termination of detached work, exact and without a contended counter.
+//!
+//! Each seat counts the detached units it made and the ones it finished; outside threads count what
+//! they submit in one place. A unit is counted as made before it can run, and its children before
+//! it is counted as finished. So whoever first adds up everything finished and then everything
+//! made, and gets the same sum, knows that at the moment between the two nothing was left: the
+//! first sum can only be too small and the second too large.
+
+use std::sync::Condvar;
+
+use crate::pool::Shared;
+use crate::sync::{AtomicU64, AtomicUsize, Ordering, fence};
+
+/// Counts detached units and lets threads wait for the last one.
+#[derive(Debug, Default)]
+pub(crate) struct Detached {
+    /// Made by threads that are not workers.
+    made_outside: AtomicU64,
+    /// Cancelled by threads that are not workers.
+    done_outside: AtomicU64,
+    /// How many threads wait.
+    waiting: AtomicUsize,
+    turns: std::sync::Mutex<u64>,
+    turned: Condvar,
+}
+
+impl Detached {
+    /// A unit was made by a thread that is not a worker.
+    #[inline]
+    pub(crate) fn count_outside(&self) {
+        self.made_outside.fetch_add(1, Ordering::Release);
+    }
+
+    pub(crate) fn made_outside(&self) -> u64 {
+        self.made_outside.load(Ordering::Acquire)
+    }
+
+    /// A unit was cancelled by a thread that is not a worker.
+    pub(crate) fn done_outside(&self, shared: &Shared) {
+        self.done_outside.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.tell_if_idle(shared);
+    }
+
+    pub(crate) fn is_idle(&self, shared: &Shared) -> bool {
+        let seats = &shared.seats;
+        let done: u64 = seats
+            .iter()
+            .map(|seat| seat.counters.detached_done.get())
+            .sum();
+        let done = done + self.done_outside.load(Ordering::Acquire);
+        let made: u64 = seats
+            .iter()
+            .map(|seat| seat.counters.detached_made.get())
+            .sum();
+        done == made + self.made_outside()
+    }
+
+    /// A thread has run out of units: perhaps that was the last one. To be exact it has to come
+    /// after a fence; without one it is a favour that saves the waiter some time.
+    #[inline]
+    pub(crate) fn tell_if_idle(&self, shared: &Shared) {
+        if self.waiting.load(Ordering::Relaxed) != 0 {
+            self.tell(shared);
+        }
+    }
+
+    #[cold]
+    fn tell(&self, shared: &Shared) {
+        if self.is_idle(shared) {
+            *self.lock() += 1;
+            self.turned.notify_all();
+        }
+    }
+
+    /// Blocks until there was a moment with no detached unit left.
+    pub(crate) fn wait(&self, shared: &Shared) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        // Pairs with the fence that every thread passes between finishing its last unit and
+        // looking at `waiting` (in `Sleep::lie_down` or `Sleep::leave`).
+        fence(Ordering::SeqCst);
+        let mut turns = self.lock();
+        while !self.is_idle(shared) {
+            turns = self
+                .turned
+                .wait(turns)
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        drop(turns);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, u64> {
+        self.turns
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,236 @@
+//! `join`: two closures, potentially in parallel.
+//!
+//! Most joins are two plain calls: a worker that has enough units ready for thieves, and whom
+//! nobody asked for more, does nothing else ([`Worker::is_quiet`], two loads). The others are
+//! *forked*: the second closure becomes a unit on this stack frame and enters the worker's ring;
+//! when the first one is done the unit is taken back and run here, unless a thief has it.
+//!
+//! # Who may touch a unit when
+//! - `closure`: the owner before the unit is in the ring and after it took it back; the thief from
+//!   the steal until it has called it.
+//! - `result`: the thief until it settles the unit, the owner afterwards.
+//! - the frame itself: alive until the unit is settled. Settling is the thief's last access; what
+//!   it needs to wake the owner (the seat) belongs to the pool and is looked up before.
+
+use std::cell::UnsafeCell;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+
+use crate::latch::{Latch, Settled};
+use crate::pool::Shared;
+use crate::sync::{AtomicU32, Ordering};
+use crate::unit::{Header, Kind, Lineage, UnitRef};
+use crate::wait::{Awaited, Runner};
+use crate::worker::Worker;
+
+/// The part of a join unit that does not depend on its types.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct JoinHead {
+    header: Header,
+    lineage: Lineage,
+    latch: Latch,
+    /// One more than the seat of the thief, once it has begun.
+    runner: AtomicU32,
+}
+
+impl JoinHead {
+    /// Returns a stolen unit, not run, to its owner, who is told.
+    pub(crate) fn give_back(unit: UnitRef, shared: &Shared) {
+        debug_assert_eq!(unit.kind(), Kind::Join);
+        let head = unit.into_raw().cast::<Self>();
+        // SAFETY: a unit of kind `Join` begins with a `JoinHead`, and its owner keeps it alive
+        // until it is settled.
+        let home = unsafe { head.as_ref() }.lineage.home();
+        // SAFETY: as above; this settles it and is the last access.
+        if unsafe { head.as_ref() }.latch.settle(Settled::Returned) {
+            shared.seats[home].unpark();
+        }
+    }
+}
+
+impl Awaited for JoinHead {
+    fn lineage(&self) -> &Lineage {
+        &self.lineage
+    }
+
+    fn is_over(&self) -> bool {
+        self.latch.settled().is_some()
+    }
+
+    fn runner(&self) -> Runner {
+        Runner::from_mark(&self.runner)
+    }
+
+    fn announce_sleep(&self) -> bool {
+        self.latch.announce_sleep()
+    }
+
+    fn announce_awake(&self) {
+        self.latch.announce_awake();
+    }
+}
+
+/// The second closure of a join, on the stack of the first.
+#[repr(C)]
+struct JoinUnit<B, R> {
+    head: JoinHead,
+    closure: UnsafeCell<ManuallyDrop<B>>,
+    result: UnsafeCell<Option<std::thread::Result<R>>>,
+}
+
+impl<B, R> JoinUnit<B, R>
+where
+    B: FnOnce(&Worker<'_>) -> R,
+{
+    fn new(worker: &Worker<'_>, closure: B) -> Self {
+        let lineage = Lineage::new(worker);
+        Self {
+            head: JoinHead {
+                header: Header::new(Self::run_stolen, lineage.parent(), Kind::Join),
+                lineage,
+                latch: Latch::new(),
+                runner: AtomicU32::new(0),
+            },
+            closure: UnsafeCell::new(ManuallyDrop::new(closure)),
+            result: UnsafeCell::new(None),
+        }
+    }
+
+    /// What a thief does with it.
+    ///
+    /// # Safety
+    /// `header` begins a `JoinUnit<B, R>` that the caller has stolen and nobody has run.
+    unsafe fn run_stolen(header: NonNull<Header>, worker: &Worker<'_>) {
+        // SAFETY: by the contract; the owner keeps it alive until it is settled below. Shared
+        // access is enough, the closure and the result are in cells.
+        let unit = unsafe { header.cast::<Self>().as_ref() };
+        unit.head
+            .runner
+            .store(worker.index as u32 + 1, Ordering::Relaxed);
+        // SAFETY: the thief has the closure to itself and takes it once.
+        let closure = unsafe { unit.take() };
+        let result = worker.within(&raw const unit.head.lineage, || {
+            catch_unwind(AssertUnwindSafe(|| closure(worker)))
+        });
+        // SAFETY: the owner does not look at the result before the unit is settled.
+        unsafe { *unit.result.get() = Some(result) };
+        let home = unit.head.lineage.home();
+        if unit.head.latch.settle(Settled::Done) {
+            worker.shared.seats[home].unpark();
+        }
+    }
+
+    /// # Safety
+    /// The caller has the closure to itself, and this is the first and only call.
+    unsafe fn take(&self) -> B {
+        // SAFETY: exclusive, by the contract.
+        let closure = unsafe { &mut *self.closure.get() };
+        // SAFETY: first and only take, by the contract.
+        unsafe { ManuallyDrop::take(closure) }
+    }
+}
+
+/// Calls `a` and `b`, potentially in parallel.
+#[inline]
+pub(crate) fn join_on<A, B, RA, RB>(worker: &Worker<'_>, a: A, b: B) -> (RA, RB)
+where
+    A: FnOnce(&Worker<'_>) -> RA,
+    B: FnOnce(&Worker<'_>) -> RB + Send,
+    RB: Send,
+{
+    if worker.is_quiet() {
+        let first = a(worker);
+        return (first, b(worker));
+    }
+    fork(worker, a, b)
+}
+
+/// A join whose second half can be stolen.
+#[cold]
+#[inline(never)]
+pub(crate) fn fork<A, B, RA, RB>(worker: &Worker<'_>, a: A, b: B) -> (RA, RB)
+where
+    A: FnOnce(&Worker<'_>) -> RA,
+    B: FnOnce(&Worker<'_>) -> RB + Send,
+    RB: Send,
+{
+    let unit = JoinUnit::new(worker, b);
+    // The pointer is made from the whole unit, so it may be cast back to the whole.
+    let header = NonNull::from(&unit).cast::<Header>();
+    // SAFETY: the unit is run once: by a thief, or below after it was taken back. `Forked` keeps
+    // this frame until one of the two has happened, also on unwinding. `B` and `RB` are `Send`.
+    worker.fork(unsafe { UnitRef::new(header) });
+    let forked = Forked {
+        worker,
+        unit: &unit,
+    };
+    let first = a(worker);
+    (first, forked.finish())
+}
+
+/// A unit in the ring or with a thief. Does not let go of the frame before it is settled.
+struct Forked<'f, B, R>
+where
+    B: FnOnce(&Worker<'_>) -> R,
+{
+    worker: &'f Worker<'f>,
+    unit: &'f JoinUnit<B, R>,
+}
+
+impl<B, R> Forked<'_, B, R>
+where
+    B: FnOnce(&Worker<'_>) -> R,
+{
+    /// The result of the second closure, which is called here if no thief has called it.
+    #[inline]
+    fn finish(self) -> R {
+        let this = ManuallyDrop::new(self);
+        if this.regain() {
+            this.worker.counters().run.add(1);
+            // SAFETY: `regain` says that it is ours and has not run.
+            let closure = unsafe { this.unit.take() };
+            return closure(this.worker);
+        }
+        match this.stolen_result() {
+            Ok(result) => result,
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    /// Waits until the unit is done or ours; `true` if it is ours and has not run.
+    #[inline]
+    fn regain(&self) -> bool {
+        self.worker.unfork() || self.regain_stolen()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn regain_stolen(&self) -> bool {
+        self.worker.wait_for(&self.unit.head);
+        self.unit.head.latch.settled() == Some(Settled::Returned)
+    }
+
+    fn stolen_result(&self) -> std::thread::Result<R> {
+        // SAFETY: the unit is done, so the thief is through with it.
+        let result = unsafe { &mut *self.unit.result.get() };
+        result.take().expect("a unit that is done has a result")
+    }
+}
+
+impl<B, R> Drop for Forked<'_, B, R>
+where
+    B: FnOnce(&Worker<'_>) -> R,
+{
+    /// The first closure panicked. The second is dropped uncalled, or waited for if it runs.
+    fn drop(&mut self) {
+        if self.regain() {
+            self.worker.counters().run.add(1);
+            // SAFETY: `regain` says that it is ours and has not run.
+            drop(unsafe { self.unit.take() });
+        } else {
+            drop(self.stolen_result());
+        }
+    }
+}

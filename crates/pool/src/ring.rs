@@ -1,0 +1,229 @@
+//! Where forked joins wait: a short ring with a private and a shared part.
+//!
+//! ```text
+//!        thieves take here            the owner pushes and pops here
+//!              v                                  v
+//!   slots  | top ... shared ... split ... private ... bottom |
+//! ```
+//!
+//! The shared part `top..split` is a Chase-Lev deque whose newest end is `split`. The private part
+//! `split..bottom` is a plain stack: pushing and popping there is a few ordinary instructions, no
+//! fence. [`expose`](RingOwner::expose) moves `split` up, so the oldest private entry, which stands
+//! for the most work, becomes visible first.
+//!
+//! What must stay true:
+//! - only the owner writes `split`, `bottom` and the slots; `top` only grows;
+//! - thieves take from `top` alone, so when an entry is gone every older one is gone too. Hence a
+//!   join whose entry was stolen finds its ring empty, and everything that enters the ring later,
+//!   while it waits, belongs to the unit it runs meanwhile;
+//! - at most [`CAPACITY`] entries are present, so a slot is never overwritten while it is live.
+
+use std::ptr::NonNull;
+
+use crate::sync::{Apart, AtomicPtr, AtomicUsize, Ordering, fence};
+
+/// How many entries fit. The owner keeps far fewer; see `Worker::fork`.
+pub(crate) const CAPACITY: usize = if cfg!(loom) { 4 } else { 32 };
+
+/// The part of the ring that thieves may touch.
+#[derive(Debug)]
+pub(crate) struct Ring<T> {
+    top: Apart<AtomicUsize>,
+    split: Apart<AtomicUsize>,
+    slots: [AtomicPtr<T>; CAPACITY],
+}
+
+/// What came of an attempt to steal.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub(crate) enum Steal<T> {
+    /// There was nothing.
+    Empty,
+    /// Somebody else was faster; there may be more.
+    Retry,
+    /// It belongs to the caller now.
+    Taken(T),
+}
+
+impl<T> Ring<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            top: Apart(AtomicUsize::new(0)),
+            split: Apart(AtomicUsize::new(0)),
+            slots: std::array::from_fn(|_| AtomicPtr::new(std::ptr::null_mut())),
+        }
+    }
+
+    /// Takes the oldest shared entry.
+    pub(crate) fn steal(&self) -> Steal<NonNull<T>> {
+        let top = self.top.load(Ordering::Acquire);
+        // Pairs with the fence in `pop_shared`: either the owner sees our `top` moved or we see its
+        // `split` lowered, so the last entry cannot be taken twice.
+        fence(Ordering::SeqCst);
+        let split = self.split.load(Ordering::Acquire);
+        if !is_before(top, split) {
+            return Steal::Empty;
+        }
+        let entry = self.slots[top % CAPACITY].load(Ordering::Relaxed);
+        let won = self.top.compare_exchange(
+            top,
+            top.wrapping_add(1),
+            Ordering::SeqCst,
+            Ordering::Relaxed,
+        );
+        match (won, NonNull::new(entry)) {
+            (Ok(_), Some(entry)) => Steal::Taken(entry),
+            _ => Steal::Retry,
+        }
+    }
+
+    /// How many entries thieves can see. A hint for everyone but the owner.
+    #[inline]
+    pub(crate) fn shared_len(&self) -> usize {
+        let top = self.top.load(Ordering::Relaxed);
+        let split = self.split.load(Ordering::Relaxed);
+        if is_before(top, split) {
+            split.wrapping_sub(top)
+        } else {
+            0
+        }
+    }
+}
+
+/// The owner's end. There is one per ring: whoever holds it is the owner.
+#[derive(Debug)]
+pub(crate) struct RingOwner<'r, T> {
+    ring: &'r Ring<T>,
+    bottom: std::cell::Cell<usize>,
+    /// The owner's copy of `ring.split`.
+    split: std::cell::Cell<usize>,
+}
+
+impl<'r, T> RingOwner<'r, T> {
+    /// Takes ownership of an empty ring; there must be no other owner.
+    pub(crate) fn new(ring: &'r Ring<T>) -> Self {
+        let split = ring.split.load(Ordering::Relaxed);
+        Self {
+            ring,
+            bottom: std::cell::Cell::new(split),
+            split: std::cell::Cell::new(split),
+        }
+    }
+
+    /// Entries that no thief can see.
+    #[inline]
+    pub(crate) fn private_len(&self) -> usize {
+        self.bottom.get().wrapping_sub(self.split.get())
+    }
+
+    /// Puts an entry on the private end.
+    #[inline]
+    pub(crate) fn push(&self, entry: NonNull<T>) {
+        let bottom = self.bottom.get();
+        debug_assert!(
+            bottom.wrapping_sub(self.ring.top.load(Ordering::Relaxed)) < CAPACITY,
+            "the ring is full"
+        );
+        self.ring.slots[bottom % CAPACITY].store(entry.as_ptr(), Ordering::Relaxed);
+        self.bottom.set(bottom.wrapping_add(1));
+    }
+
+    /// Shows thieves the oldest private entry, if there is one.
+    #[inline]
+    pub(crate) fn expose(&self) {
+        let split = self.split.get();
+        if split != self.bottom.get() {
+            self.split.set(split.wrapping_add(1));
+            // Release: whoever sees the new split sees the slot and the entry behind it.
+            self.ring
+                .split
+                .store(split.wrapping_add(1), Ordering::Release);
+        }
+    }
+
+    /// Takes back the newest entry. `false`: it was stolen, and so was everything older.
+    #[inline]
+    pub(crate) fn pop(&self) -> bool {
+        let newest = self.bottom.get().wrapping_sub(1);
+        if self.bottom.get() == self.split.get() {
+            return self.pop_shared(newest);
+        }
+        self.bottom.set(newest);
+        true
+    }
+
+    /// The newest entry is shared: a Chase-Lev pop.
+    fn pop_shared(&self, newest: usize) -> bool {
+        let ring = self.ring;
+        // Release here and below, as in `expose`: a thief may learn of older entries from this
+        // store, and must then see their slots.
+        ring.split.store(newest, Ordering::Release);
+        // Pairs with the fence in `steal`.
+        fence(Ordering::SeqCst);
+        let top = ring.top.load(Ordering::Relaxed);
+        if is_before(top, newest) {
+            self.split.set(newest);
+            self.bottom.set(newest);
+            return true;
+        }
+        // The last entry: settle it with the thieves on `top`.
+        let won = top == newest
+            && ring
+                .top
+                .compare_exchange(
+                    top,
+                    top.wrapping_add(1),
+                    Ordering::SeqCst,
+                    Ordering::Relaxed,
+                )
+                .is_ok();
+        // Either way `top` is past the entry now, and the ring is empty there.
+        ring.split.store(newest.wrapping_add(1), Ordering::Release);
+        won
+    }
+}
+
+/// `a < b` for counters that may wrap around.
+#[inline]
+fn is_before(a: usize, b: usize) -> bool {
+    (b.wrapping_sub(a) as isize) > 0
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn entry(value: &mut u32) -> NonNull<u32> {
+        NonNull::from(value)
+    }
+
+    #[test]
+    fn the_oldest_is_stolen_and_the_newest_is_popped() {
+        let (mut a, mut b, mut c) = (1, 2, 3);
+        let ring = Ring::new();
+        let owner = RingOwner::new(&ring);
+        owner.push(entry(&mut a));
+        owner.push(entry(&mut b));
+        owner.push(entry(&mut c));
+        assert_eq!(ring.steal(), Steal::Empty, "nothing is exposed yet");
+        owner.expose();
+        assert_eq!((ring.shared_len(), owner.private_len()), (1, 2));
+        assert_eq!(ring.steal(), Steal::Taken(entry(&mut a)));
+        assert!(owner.pop());
+        assert!(owner.pop());
+        assert!(!owner.pop(), "the oldest is gone");
+        assert!(!owner.pop(), "and stays gone");
+    }
+
+    #[test]
+    fn an_exposed_entry_can_be_taken_back() {
+        let mut a = 1;
+        let ring = Ring::new();
+        let owner = RingOwner::new(&ring);
+        for _ in 0..3 * CAPACITY {
+            owner.push(entry(&mut a));
+            owner.expose();
+            assert!(owner.pop());
+            assert_eq!(ring.steal(), Steal::Empty);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Who is awake, and whom to wake.
+//!
+//! One word counts three kinds of threads:
+//!
+//! ```text
+//!   bits 32..48  active     awake: running something or searching
+//!   bits 16..32  parked     asleep for want of work, listed in `parked`
+//!   bits  0..16  searching  awake and looking for work; also counted as active
+//! ```
+//!
+//! A new unit wakes at most one thread, and none while somebody searches: the searcher will find
+//! it. No more than `limit` threads are kept active, so a guest that brings its own thread does not
+//! crowd the machine; the surplus worker sleeps.
+//!
+//! # Why no wake-up is lost
+//! A producer makes its unit visible, fences, then reads the word. A thread that goes to sleep (or
+//! stops being the last searcher) changes the word, fences, then looks at all queues. Both fences
+//! are `SeqCst`, so at least one of the two sees the other: either the producer reads a word with
+//! nobody searching and wakes someone, or the other thread finds the unit. Whoever lowers `active`
+//! looks at the queues as well, because a producer may have been held back by the limit.
+
+use crate::sync::{Apart, AtomicBool, AtomicU64, Mutex, Ordering, fence, lock};
+
+const SEARCHING: u64 = 1;
+const PARKED: u64 = 1 << 16;
+const ACTIVE: u64 = 1 << 32;
+
+fn searching(word: u64) -> u64 {
+    word & 0xffff
+}
+
+fn parked(word: u64) -> u64 {
+    (word >> 16) & 0xffff
+}
+
+fn active(word: u64) -> u64 {
+    (word >> 32) & 0xffff
+}
+
+/// The sleep state of a pool.
+#[derive(Debug)]
+pub(crate) struct Sleep {
+    word: Apart<AtomicU64>,
+    limit: u64,
+    /// The seats whose threads sleep for want of work, the latest last. `word` changes its parked
+    /// count only while this is locked.
+    parked: Mutex<Vec<u32>>,
+    /// For each seat: it was taken off the list and may go on.
+    woken: Box<[AtomicBool]>,
+}
+
+impl Sleep {
+    /// Everyone is away at first; `limit` threads may be active at once.
+    pub(crate) fn new(limit: usize, seats: usize) -> Self {
+        Self {
+            word: Apart(AtomicU64::new(0)),
+            limit: limit as u64,
+            parked: Mutex::new(Vec::with_capacity(seats)),
+            woken: (0..seats).map(|_| AtomicBool::new(false)).collect(),
+        }
+    }
+
+    /// A thread becomes active.
+    pub(crate) fn enter(&self) {
+        self.word.fetch_add(ACTIVE, Ordering::SeqCst);
+    }
+
+    /// A thread stops being active: it leaves, waits or blocks. If work waits, the caller has to
+    /// [`wake_one`](Self::wake_one).
+    pub(crate) fn leave(&self) {
+        self.word.fetch_sub(ACTIVE, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// An active thread starts to search.
+    pub(crate) fn start_searching(&self) {
+        self.word.fetch_add(SEARCHING, Ordering::SeqCst);
+    }
+
+    /// A searcher found work. `true`: it was the last one, so if more work is visible the caller
+    /// has to [`wake_one`](Self::wake_one).
+    #[must_use]
+    pub(crate) fn stop_searching(&self) -> bool {
+        let before = self.word.fetch_sub(SEARCHING, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        searching(before) == 1
+    }
+
+    /// How many threads have nothing to do.
+    #[inline]
+    pub(crate) fn idle(&self) -> usize {
+        let word = self.word.load(Ordering::Relaxed);
+        let room = self.limit.saturating_sub(active(word));
+        (searching(word) + parked(word).min(room)) as usize
+    }
+
+    /// Are more threads active than there should be?
+    pub(crate) fn is_crowded(&self) -> bool {
+        active(self.word.load(Ordering::Relaxed)) > self.limit
+    }
+
+    /// After a unit became visible: wakes one thread unless that is pointless. Returns the seat
+    /// whose thread the caller must unpark.
+    #[inline]
+    pub(crate) fn notify(&self) -> Option<usize> {
+        // Pairs with the fences after the word changes, see the module's header.
+        fence(Ordering::SeqCst);
+        let word = self.word.load(Ordering::Relaxed);
+        if parked(word) == 0 || !self.wants_waking(word) {
+            return None;
+        }
+        self.wake_one()
+    }
+
+    fn wants_waking(&self, word: u64) -> bool {
+        searching(word) == 0 && active(word) < self.limit
+    }
+
+    /// Takes one thread off the list; it wakes as a searcher.
+    #[cold]
+    pub(crate) fn wake_one(&self) -> Option<usize> {
+        let mut list = lock(&self.parked);
+        if !self.wants_waking(self.word.load(Ordering::SeqCst)) {
+            return None;
+        }
+        let seat = list.pop()? as usize;
+        self.release(seat);
+        Some(seat)
+    }
+
+    /// Takes this one off the list, whoever searches: it has mail. `false`: it is awake.
+    pub(crate) fn wake(&self, seat: usize) -> bool {
+        let mut list = lock(&self.parked);
+        let Some(position) = list.iter().position(|&parked| parked as usize == seat) else {
+            return false;
+        };
+        list.swap_remove(position);
+        self.release(seat);
+        true
+    }
+
+    fn release(&self, seat: usize) {
+        self.word
+            .fetch_add(ACTIVE + SEARCHING - PARKED, Ordering::SeqCst);
+        self.woken[seat].store(true, Ordering::Release);
+    }
+
+    /// A searcher lists itself as asleep. `true`: it may park, but first it must look at all
+    /// queues and [`stay_awake`](Self::stay_awake) if there is something, unless we are crowded.
+    #[must_use]
+    pub(crate) fn lie_down(&self, seat: usize) -> LieDown {
+        let mut list = lock(&self.parked);
+        list.push(seat as u32);
+        let change = ACTIVE + SEARCHING - PARKED;
+        let before = self.word.fetch_sub(change, Ordering::SeqCst);
+        drop(list);
+        fence(Ordering::SeqCst);
+        if active(before) > self.limit {
+            LieDown::Surplus
+        } else {
+            LieDown::LookOnceMore
+        }
+    }
+
+    /// Undoes `lie_down`. `false`: somebody already took it off the list.
+    pub(crate) fn stay_awake(&self, seat: usize) -> bool {
+        let woke = self.wake(seat);
+        if woke {
+            self.woken[seat].store(false, Ordering::Relaxed);
+        }
+        woke
+    }
+
+    /// Was this seat taken off the list? Resets the answer.
+    pub(crate) fn take_woken(&self, seat: usize) -> bool {
+        self.woken[seat].swap(false, Ordering::Acquire)
+    }
+}
+
+/// What a thread does between lying down and sleeping.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub(crate) enum LieDown {
+    /// Look at all queues once more.
+    LookOnceMore,
+    /// Too many are active: sleep even though there may be work.
+    Surplus,
+}

@@ -1,0 +1,171 @@
+//! Units on the heap: detached ones, and ones with a handle.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::handle::Handle;
+use crate::pool::{Pool, Shared};
+use crate::priority::Priority;
+use crate::unit::{Header, Kind, Lineage, UnitRef};
+use crate::worker::{Worker, with_current};
+
+/// A closure in a heap block of its own.
+#[repr(C)]
+struct HeapUnit<F> {
+    header: Header,
+    closure: F,
+}
+
+impl<F: FnOnce(&Worker<'_>)> HeapUnit<F> {
+    /// # Safety
+    /// `header` begins a `HeapUnit<F>` made by `heap_unit` that nobody has run.
+    unsafe fn run(header: NonNull<Header>, worker: &Worker<'_>) {
+        // SAFETY: by the contract, this is the box that `heap_unit` gave up, and it is ours.
+        let unit = unsafe { Box::from_raw(header.cast::<Self>().as_ptr()) };
+        (unit.closure)(worker);
+    }
+}
+
+/// Puts a closure on the heap. It must not unwind.
+///
+/// # Safety
+/// Any thread may run the closure; it and `origin` stay valid until it has run.
+#[inline]
+pub(crate) unsafe fn heap_unit<F>(closure: F, origin: *const Lineage) -> UnitRef
+where
+    F: FnOnce(&Worker<'_>),
+{
+    let header = Header::new(HeapUnit::<F>::run, origin, Kind::Heap);
+    let unit = NonNull::from(Box::leak(Box::new(HeapUnit { header, closure })));
+    // SAFETY: the unit is new, on the heap until it runs, the pointer covers all of it, and the
+    // rest is the caller's promise.
+    unsafe { UnitRef::new(unit.cast()) }
+}
+
+/// A closure that no one waits for. A panic in it is reported to the pool's handler.
+fn detached_unit(body: impl FnOnce() + Send + 'static) -> UnitRef {
+    let closure = move |worker: &Worker<'_>| {
+        let result = worker.within(std::ptr::null(), || catch_unwind(AssertUnwindSafe(body)));
+        if let Err(panic) = result {
+            worker.shared.report(panic);
+        }
+        worker.counters().detached_done.add(1);
+    };
+    // SAFETY: `body` is `Send` and borrows nothing; there is no origin.
+    unsafe { heap_unit(closure, std::ptr::null()) }
+}
+
+/// Spawns in the current pool, or in the global one.
+pub(crate) fn spawn_here<T, F>(body: F) -> Handle<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    let shared = with_current(|worker| worker.map(|worker| worker.shared.strong()));
+    let shared = shared.unwrap_or_else(|| Arc::clone(&Pool::global().shared));
+    let (handle, unit) = Handle::new(&shared, body);
+    shared.accept(unit, Priority::Normal);
+    handle
+}
+
+impl Shared {
+    /// Takes in a detached unit, from whatever thread.
+    #[inline]
+    fn accept(&self, unit: UnitRef, priority: Priority) {
+        with_current(|worker| match worker {
+            Some(worker) if std::ptr::eq(worker.shared, self) => {
+                worker.counters().detached_made.add(1);
+                if priority == Priority::Normal {
+                    worker.push(unit);
+                    return;
+                }
+                worker.counters().spawned.add(1);
+                self.injector.push(priority, unit.into_raw());
+                self.notify();
+            }
+            _ => {
+                self.detached.count_outside();
+                self.injector.push(priority, unit.into_raw());
+                self.notify();
+            }
+        });
+    }
+}
+
+impl Shared {
+    /// Puts a detached unit into a worker's mailbox and wakes that worker.
+    fn post(&self, unit: UnitRef, worker: usize) {
+        self.count_detached();
+        self.seats[worker].mailbox.post(unit.into_raw());
+        if self.sleep.wake(worker) {
+            self.seats[worker].unpark();
+        } else {
+            self.notify();
+        }
+    }
+
+    /// Counts a new detached unit where the calling thread counts.
+    fn count_detached(&self) {
+        with_current(|worker| match worker {
+            Some(worker) if std::ptr::eq(worker.shared, self) => {
+                worker.counters().detached_made.add(1);
+                worker.counters().spawned.add(1);
+            }
+            _ => self.detached.count_outside(),
+        });
+    }
+}
+
+impl Pool {
+    /// Runs `body` some time on some worker. Nobody waits for it, except
+    /// [`wait_idle`](Self::wait_idle) and dropping the pool.
+    pub fn spawn_detached(&self, body: impl FnOnce() + Send + 'static) {
+        self.shared.accept(detached_unit(body), Priority::Normal);
+    }
+
+    /// Runs `body` some time on some worker and gives its result to the handle.
+    pub fn spawn<T, F>(&self, body: F) -> Handle<T>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        self.spawn_at(Priority::Normal, body)
+    }
+
+    /// As [`spawn`](Self::spawn), with a priority.
+    pub fn spawn_at<T, F>(&self, priority: Priority, body: F) -> Handle<T>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let (handle, unit) = Handle::new(&self.shared, body);
+        self.shared.accept(unit, priority);
+        handle
+    }
+
+    /// As [`spawn`](Self::spawn), on the worker with this number if it has time: where its data
+    /// is warm. Others take over when they are idle and it is busy.
+    ///
+    /// # Panics
+    /// If there is no such worker.
+    pub fn spawn_near<T, F>(&self, worker: usize, body: F) -> Handle<T>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        assert!(
+            worker < self.workers(),
+            "worker {worker} of {}",
+            self.workers()
+        );
+        let (handle, unit) = Handle::new(&self.shared, body);
+        self.shared.post(unit, worker);
+        handle
+    }
+
+    /// Returns when there was a moment with no detached unit left, running or waiting.
+    pub fn wait_idle(&self) {
+        self.shared.detached.wait(&self.shared);
+    }
+}

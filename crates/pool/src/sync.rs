@@ -1,0 +1,65 @@
+//! The one door to atomics, locks and threads.
+//!
+//! Everything lock-free reaches them through here, so that the same source runs on the standard
+//! library and, built with `--cfg loom`, inside the model checker (`tests/loom.rs`).
+
+#[cfg(not(loom))]
+mod real {
+    pub(crate) use std::sync::Mutex;
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence,
+    };
+    pub(crate) use std::thread::{Thread, current, park, yield_now};
+
+    /// One polite turn of a spinning loop.
+    #[inline]
+    pub(crate) fn spin() {
+        std::hint::spin_loop();
+    }
+}
+
+#[cfg(loom)]
+mod real {
+    pub(crate) use loom::sync::Mutex;
+    pub(crate) use loom::sync::atomic::{
+        AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence,
+    };
+    pub(crate) use loom::thread::{Thread, current, park, yield_now};
+
+    /// Loom must be told that nothing changes until another thread has moved.
+    #[inline]
+    pub(crate) fn spin() {
+        loom::thread::yield_now();
+    }
+}
+
+pub(crate) use real::*;
+pub(crate) use std::sync::atomic::Ordering;
+
+/// Locks, and goes on with the data of a lock whose holder panicked: none of our critical sections
+/// runs foreign code, so nothing can be half done.
+#[inline]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(not(loom))]
+pub(crate) type Guard<'a, T> = std::sync::MutexGuard<'a, T>;
+#[cfg(loom)]
+pub(crate) type Guard<'a, T> = loom::sync::MutexGuard<'a, T>;
+
+/// Keeps its content on cache lines of its own, two of them because processors fetch pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Apart<T>(pub(crate) T);
+
+impl<T> std::ops::Deref for Apart<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}

@@ -1,0 +1,261 @@
+//! Waiting without idling, and without touching what is none of the waiter's business.
+//!
+//! A worker that waits for a join, a scope or a handle runs parts of what it waits for, if it finds
+//! any: units made inside it ([`crate::unit`], *lineage*). It never runs anything else. So a lock
+//! held across `join` can only be wanted by the holder's own descendants, and the stack grows no
+//! deeper than the recursion of the program itself.
+//!
+//! When it finds nothing for a while it sleeps. Three things wake it: the end of its wait; a worker
+//! it *follows* showing new units; a unit of its scope entering the injector.
+
+use crate::pool::Shared;
+use crate::priority::Priority;
+use crate::sync::{AtomicU32, Ordering, fence, park, spin, yield_now};
+use crate::unit::{Kind, Lineage, UnitRef};
+use crate::worker::{Seat, Worker};
+
+/// How many fruitless looks come before sleeping.
+const LOOKS: u32 = 200;
+
+/// Something that a worker can wait for.
+pub(crate) trait Awaited {
+    /// What its parts descend from.
+    fn lineage(&self) -> &Lineage;
+    /// Is there nothing to wait for any more?
+    fn is_over(&self) -> bool;
+    /// Who may have parts of it.
+    fn runner(&self) -> Runner;
+    /// The waiter is about to park and wants to be unparked at the end. `false`: it is over.
+    fn announce_sleep(&self) -> bool;
+    /// The waiter is awake again.
+    fn announce_awake(&self);
+}
+
+/// Where to look for parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runner {
+    /// It was taken but has not begun.
+    NotYet,
+    /// The worker in this seat runs it.
+    Seat(usize),
+    /// Anyone may have parts.
+    Anyone,
+}
+
+impl Runner {
+    /// Reads a mark: zero, or one more than a seat.
+    pub(crate) fn from_mark(mark: &AtomicU32) -> Self {
+        match mark.load(Ordering::Relaxed) {
+            0 => Self::NotYet,
+            seat => Self::Seat(seat as usize - 1),
+        }
+    }
+}
+
+impl Worker<'_> {
+    /// Returns when `awaited` is over; runs parts of it meanwhile.
+    pub(crate) fn wait_for(&self, awaited: &impl Awaited) {
+        self.wait_for_since(awaited, self.deque.mark());
+    }
+
+    /// As `wait_for`, when everything pushed since `mark` may be part of what is awaited.
+    pub(crate) fn wait_for_since(&self, awaited: &impl Awaited, mark: usize) {
+        let mut wait = Wait {
+            worker: self,
+            awaited,
+            mark,
+            barren: 0,
+        };
+        let mut fruitless = 0;
+        while !awaited.is_over() {
+            if let Some(part) = wait.next_part() {
+                self.run(part);
+                fruitless = 0;
+            } else if fruitless < LOOKS {
+                fruitless += 1;
+                pause(fruitless);
+            } else {
+                wait.sleep();
+                wait.barren = 0;
+                fruitless = 0;
+            }
+        }
+    }
+
+    /// Puts a unit that this worker must not run now where others will find it.
+    fn give_back(&self, unit: UnitRef) {
+        match unit.kind() {
+            Kind::Join => crate::join::JoinHead::give_back(unit, self.shared),
+            Kind::Heap => self.shared.stray(unit),
+        }
+    }
+}
+
+impl Shared {
+    /// Puts a unit into the injector and tells whoever waits for its scope.
+    pub(crate) fn stray(&self, unit: UnitRef) {
+        // The lineage may be gone as soon as the unit is in the queue.
+        let home = unit.origin().map(Lineage::home);
+        let address = unit.address();
+        self.injector
+            .push_after(Priority::Normal, address, || unit.stray());
+        self.notify();
+        if let Some(home) = home {
+            // The one who waits for the scope may be the only one free to run it.
+            self.seats[home].unpark();
+        }
+    }
+}
+
+fn pause(fruitless: u32) {
+    if fruitless % 64 == 63 {
+        yield_now();
+    } else {
+        for _ in 0..4 {
+            spin();
+        }
+    }
+}
+
+/// One wait.
+struct Wait<'a, 'p, A> {
+    worker: &'a Worker<'p>,
+    awaited: &'a A,
+    /// Older units in the own deque are not ours to touch.
+    mark: usize,
+    /// Seats (modulo 64) that had only foreign units; not asked again before the next sleep.
+    barren: u64,
+}
+
+impl<A: Awaited> Wait<'_, '_, A> {
+    fn next_part(&mut self) -> Option<UnitRef> {
+        self.own_part()
+            .or_else(|| self.strayed_part())
+            .or_else(|| self.stolen_part())
+    }
+
+    fn own_part(&self) -> Option<UnitRef> {
+        loop {
+            let unit = self.worker.claim(self.worker.deque.pop_above(self.mark)?);
+            if unit.descends_from(self.awaited.lineage()) {
+                return Some(unit);
+            }
+            self.worker.give_back(unit);
+        }
+    }
+
+    fn strayed_part(&self) -> Option<UnitRef> {
+        let lineage = self.awaited.lineage();
+        if !lineage.take_strayed() {
+            return None;
+        }
+        let worker = self.worker;
+        // A unit stays in the injector while we look at it: it has not run.
+        let is_part = |unit| worker.claim(unit).descends_from(lineage);
+        let unit = worker.shared.injector.pop_where(is_part)?;
+        // There may be more.
+        lineage.set_strayed();
+        Some(worker.claim(unit))
+    }
+
+    fn stolen_part(&mut self) -> Option<UnitRef> {
+        match self.awaited.runner() {
+            Runner::NotYet => None,
+            Runner::Seat(index) => self.steal_from(index),
+            Runner::Anyone => {
+                (0..self.worker.shared.used_seats().len()).find_map(|index| self.steal_from(index))
+            }
+        }
+    }
+
+    fn steal_from(&mut self, index: usize) -> Option<UnitRef> {
+        let worker = self.worker;
+        let bit = 1 << (index % 64);
+        if index == worker.index || self.barren & bit != 0 {
+            return None;
+        }
+        let seat = &worker.shared.seats[index];
+        if !shows(seat) {
+            seat.ask();
+            return None;
+        }
+        let unit = worker.steal_one(seat)?;
+        if unit.descends_from(self.awaited.lineage()) {
+            return Some(unit);
+        }
+        self.barren |= bit;
+        worker.give_back(unit);
+        None
+    }
+
+    fn sleep(&self) {
+        if self.awaited.runner() == Runner::NotYet {
+            yield_now();
+            return;
+        }
+        self.follow();
+        // Pairs with the fence in `Sleep::notify`: either a runner sees us following, or we see
+        // what it shows.
+        fence(Ordering::SeqCst);
+        // Even foreign units keep us awake: one of ours may be behind them, and nobody else free.
+        if !self.runners().any(shows) && !self.is_called() && self.awaited.announce_sleep() {
+            let shared = self.worker.shared;
+            self.worker.counters().parks.add(1);
+            shared.sleep.leave();
+            shared.wake_if_work();
+            while !self.awaited.is_over() && !self.is_called() {
+                park();
+            }
+            shared.sleep.enter();
+            self.awaited.announce_awake();
+        }
+        self.unfollow();
+    }
+
+    /// Was a unit shown or did one stray since we began to follow?
+    fn is_called(&self) -> bool {
+        self.awaited.lineage().has_strayed()
+            || self
+                .runners()
+                .any(|seat| seat.followers.load(Ordering::Relaxed) & self.bit() == 0)
+    }
+
+    fn follow(&self) {
+        for seat in self.runners() {
+            seat.followers.fetch_or(self.bit(), Ordering::SeqCst);
+            seat.ask();
+        }
+    }
+
+    fn unfollow(&self) {
+        for seat in self.runners() {
+            seat.followers.fetch_and(!self.bit(), Ordering::SeqCst);
+        }
+    }
+
+    fn bit(&self) -> u64 {
+        1 << (self.worker.index % 64)
+    }
+
+    fn runners(&self) -> impl Iterator<Item = &Seat> {
+        let runner = self.awaited.runner();
+        let own = self.worker.index;
+        let wanted = move |index: usize| match runner {
+            Runner::NotYet => false,
+            Runner::Seat(seat) => index == seat,
+            Runner::Anyone => index != own,
+        };
+        self.worker
+            .shared
+            .used_seats()
+            .iter()
+            .enumerate()
+            .filter(move |(index, _)| wanted(*index))
+            .map(|(_, seat)| seat)
+    }
+}
+
+/// Does a seat show something that a waiter could take?
+fn shows(seat: &Seat) -> bool {
+    seat.ring.shared_len() != 0 || seat.deque.len() != 0
+}

@@ -1,0 +1,74 @@
+//! What every operation promises, on small and odd shapes.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use loxley_pool::Pool;
+
+fn pool(workers: usize) -> Pool {
+    Pool::builder().workers(workers).build().expect("threads")
+}
+
+fn fib(n: u64) -> u64 {
+    if n < 2 {
+        return n;
+    }
+    let (a, b) = loxley_pool::join(|| fib(n - 1), || fib(n - 2));
+    a + b
+}
+
+#[test]
+fn join_gives_both_results() {
+    for workers in [1, 2, 3, 8] {
+        assert_eq!(pool(workers).install(|| fib(20)), 6765, "{workers} workers");
+    }
+}
+
+#[test]
+fn a_scope_waits_for_everything_spawned_in_it() {
+    for workers in [1, 2, 3, 8] {
+        let pool = pool(workers);
+        let count = AtomicUsize::new(0);
+        pool.scope(|s| {
+            for _ in 0..100 {
+                s.spawn(|s| {
+                    for _ in 0..10 {
+                        s.spawn(|_| {
+                            count.fetch_add(1, Ordering::Relaxed);
+                        });
+                    }
+                });
+            }
+        });
+        assert_eq!(count.into_inner(), 1000, "{workers} workers");
+    }
+}
+
+#[test]
+fn loops_visit_each_item_once() {
+    for workers in [1, 2, 8] {
+        let pool = pool(workers);
+        for len in [0, 1, 2, 3, 1000, 100_000] {
+            let mut seen = vec![0u8; len];
+            pool.par_for_each_mut(&mut seen, |x| *x += 1);
+            assert!(seen.iter().all(|&x| x == 1));
+            let sum = pool.map_reduce(0..len, || 0, |x| x, |a, b| a + b);
+            assert_eq!(sum, (0..len).sum::<usize>());
+        }
+    }
+}
+
+#[test]
+fn detached_units_are_all_done_when_the_pool_is_idle() {
+    for workers in [1, 2, 8] {
+        let pool = pool(workers);
+        let count = std::sync::Arc::new(AtomicUsize::new(0));
+        for _ in 0..1000 {
+            let count = count.clone();
+            pool.spawn_detached(move || {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        pool.wait_idle();
+        assert_eq!(count.load(Ordering::Relaxed), 1000);
+    }
+}
