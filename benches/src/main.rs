@@ -13,9 +13,12 @@ mod measure;
 mod pool;
 mod report;
 
+use std::time::Duration;
+
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
+use measure::Effort;
 use report::Report;
 
 /// Measure Loxley beside its peers.
@@ -40,7 +43,10 @@ struct Options {
     /// Only the cases whose name contains this.
     #[arg(long, global = true, value_name = "TEXT")]
     filter: Option<String>,
-    /// Rounds per case; each round runs every subject once [default: 9, or 3 with --quick].
+    /// Only these contenders, by name and comma-separated; for a closer look with a profiler.
+    #[arg(long, global = true, value_name = "NAMES", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Least rounds per case; each runs every contender once [default: 9, or 3 with --quick].
     #[arg(long, global = true, value_name = "N")]
     rounds: Option<usize>,
 }
@@ -53,13 +59,16 @@ impl Options {
             .is_none_or(|text| case.contains(text))
     }
 
-    fn rounds(&self) -> usize {
-        self.rounds.unwrap_or(if self.quick { 3 } else { 9 }).max(1)
+    /// Whether the contender of this name takes part.
+    fn admits(&self, contender: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == contender)
     }
 
-    /// A size that depends on `--quick`.
-    fn size(&self, full: usize, quick: usize) -> usize {
-        if self.quick { quick } else { full }
+    fn effort(&self) -> Effort {
+        Effort {
+            rounds: self.rounds.unwrap_or(if self.quick { 3 } else { 9 }).max(1),
+            time: Duration::from_secs(if self.quick { 0 } else { 3 }),
+        }
     }
 }
 

@@ -5,6 +5,8 @@
 //! of the machine falls on all of them alike. What counts afterwards is the ratio *within* a
 //! round; [`ratio`] is the median of those.
 
+use std::time::{Duration, Instant};
+
 /// What a measured thing is to the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -32,6 +34,10 @@ impl<'a> Contender<'a> {
             run: Box::new(run),
         }
     }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
 }
 
 /// The figures of one contender, one per round, in the order of the rounds.
@@ -57,8 +63,17 @@ impl Samples {
     }
 }
 
-/// Runs every contender once to warm up, then `rounds` times in turns.
-pub(crate) fn interleaved(rounds: usize, contenders: &mut [Contender<'_>]) -> Vec<Samples> {
+/// How long to measure a case.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    /// At least so many rounds.
+    pub(crate) rounds: usize,
+    /// More of them, up to ten times as many, until this time is used up.
+    pub(crate) time: Duration,
+}
+
+/// Runs every contender once to warm up, then in turns.
+pub(crate) fn interleaved(effort: Effort, contenders: &mut [Contender<'_>]) -> Vec<Samples> {
     let mut samples: Vec<Samples> = contenders
         .iter_mut()
         .map(|contender| {
@@ -66,12 +81,16 @@ pub(crate) fn interleaved(rounds: usize, contenders: &mut [Contender<'_>]) -> Ve
             Samples {
                 name: contender.name,
                 role: contender.role,
-                values: Vec::with_capacity(rounds),
+                values: Vec::new(),
             }
         })
         .collect();
     let count = contenders.len();
-    for round in 0..rounds {
+    let start = Instant::now();
+    for round in 0..effort.rounds * 10 {
+        if round >= effort.rounds && start.elapsed() >= effort.time {
+            break;
+        }
         for turn in 0..count {
             let index = (round + turn) % count;
             let value = (contenders[index].run)();
@@ -135,7 +154,14 @@ mod tests {
                 1.0
             })
         };
-        let samples = interleaved(2, &mut [contender("a"), contender("b"), contender("c")]);
+        let effort = Effort {
+            rounds: 2,
+            time: Duration::ZERO,
+        };
+        let samples = interleaved(
+            effort,
+            &mut [contender("a"), contender("b"), contender("c")],
+        );
         assert_eq!(*order.borrow(), "abcabcbca");
         assert!(samples.iter().all(|samples| samples.values.len() == 2));
     }

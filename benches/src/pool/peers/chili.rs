@@ -34,6 +34,9 @@ impl ForkJoin for Chili {
         RA: Send,
         RB: Send,
     {
-        scope.join(left, right)
+        // chili runs its second closure first and offers the first one to others; everyone else
+        // begins on the left.
+        let (right, left) = scope.join(right, left);
+        (left, right)
     }
 }

@@ -1,6 +1,6 @@
 //! forte: lazy heartbeat scheduling; pools are static, and a thread that joins becomes a member.
 
-use crate::pool::contract::ForkJoin;
+use crate::pool::contract::{ForkJoin, Spawner};
 
 pub(crate) struct Forte(&'static forte::ThreadPool);
 
@@ -8,6 +8,11 @@ impl Forte {
     /// A pool for fork-join: the calling thread is a member too, so one thread fewer is started.
     pub(crate) fn joining(workers: usize) -> Self {
         Self::with_threads(workers - 1)
+    }
+
+    /// A pool for closures from outside: the submitting thread does not work.
+    pub(crate) fn spawning(workers: usize) -> Self {
+        Self::with_threads(workers)
     }
 
     fn with_threads(threads: usize) -> Self {
@@ -43,9 +48,28 @@ impl ForkJoin for Forte {
         RA: Send,
         RB: Send,
     {
-        worker.join(
-            |mut worker| left(&mut worker),
+        // forte runs its second closure first and offers the first one to others; everyone else
+        // begins on the left.
+        let (right, left) = worker.join(
             |mut worker| right(&mut worker),
-        )
+            |mut worker| left(&mut worker),
+        );
+        (left, right)
+    }
+}
+
+impl Spawner for Forte {
+    type Inside<'a> = forte::Worker;
+
+    fn spawn(&self, unit: impl FnOnce() + Send + 'static) {
+        self.0.spawn(|_: &forte::Worker| unit());
+    }
+
+    fn enter(&self, root: impl FnOnce(&forte::Worker) + Send + 'static) {
+        self.0.spawn(|worker: &forte::Worker| root(worker));
+    }
+
+    fn spawn_inside(inside: &forte::Worker, unit: impl FnOnce() + Send + 'static) {
+        inside.spawn(|_: &forte::Worker| unit());
     }
 }

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::pool::contract::ForkJoin;
+use crate::pool::contract::{ForkJoin, Spawner};
 
 pub(crate) struct Rayon(rayon::ThreadPool);
 
@@ -45,5 +45,21 @@ impl ForkJoin for Rayon {
     {
         self.0
             .install(|| (0..count).into_par_iter().for_each(&body));
+    }
+}
+
+impl Spawner for Rayon {
+    type Inside<'a> = ();
+
+    fn spawn(&self, unit: impl FnOnce() + Send + 'static) {
+        self.0.spawn(unit);
+    }
+
+    fn enter(&self, root: impl FnOnce(&()) + Send + 'static) {
+        self.0.spawn(|| root(&()));
+    }
+
+    fn spawn_inside((): &(), unit: impl FnOnce() + Send + 'static) {
+        rayon::spawn(unit);
     }
 }

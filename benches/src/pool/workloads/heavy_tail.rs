@@ -6,7 +6,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::pool::contract::{ForkJoin, ForkJoinWorkload};
+use super::countdown::Countdown;
+use crate::pool::contract::{ForkJoin, ForkJoinWorkload, SpawnWorkload, Spawner};
 
 /// Shape of the power law; below two, the variance has no bound.
 const SHAPE: f64 = 1.5;
@@ -53,6 +54,22 @@ impl ForkJoinWorkload for HeavyTail {
     fn figure<P: ForkJoin>(&self, pool: &P) -> f64 {
         let start = Instant::now();
         pool.for_each(self.costs.len(), |index| spin(self.costs[index]));
+        start.elapsed().as_secs_f64() * 1e3
+    }
+}
+
+impl SpawnWorkload for HeavyTail {
+    fn figure<P: Spawner>(&self, pool: &P) -> f64 {
+        let left = Countdown::leaked();
+        left.start(self.costs.len());
+        let start = Instant::now();
+        for (index, &cost) in self.costs.iter().enumerate() {
+            pool.spawn(move || {
+                spin(cost);
+                left.done(index);
+            });
+        }
+        left.wait();
         start.elapsed().as_secs_f64() * 1e3
     }
 }

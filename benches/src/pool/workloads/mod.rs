@@ -1,7 +1,30 @@
 //! The workloads, one file each, written once against the traits of [`contract`](super::contract).
 
+mod countdown;
+mod empty;
+mod fibonacci;
 mod heavy_tail;
+mod latency;
+mod processor_time;
+mod quicksort;
+pub(crate) mod tfidf;
 mod tree;
 
+use std::time::{Duration, Instant};
+
+pub(crate) use countdown::Countdown;
+pub(crate) use empty::{FromInside, FromOutside};
+pub(crate) use fibonacci::Fibonacci;
 pub(crate) use heavy_tail::HeavyTail;
-pub(crate) use tree::Tree;
+pub(crate) use latency::{IdleSubmit, Urgent};
+pub(crate) use processor_time::{DutyCycle, Idle};
+pub(crate) use quicksort::Quicksort;
+pub(crate) use tree::{Subtrees, Tree};
+
+/// Keeps a processor busy for that long by the clock.
+fn spin_for(duration: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < duration {
+        std::hint::spin_loop();
+    }
+}

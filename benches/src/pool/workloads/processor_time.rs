@@ -1,0 +1,57 @@
+//! What a pool burns while it has little or nothing to do, in processor time of the process.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::countdown::Countdown;
+use super::spin_for;
+use crate::pool::contract::{ForkJoin, ForkJoinWorkload, SpawnWorkload, Spawner};
+
+/// A computation on the pool that sleeps; the figure is milliseconds of processor time in 3 s.
+pub(crate) struct Idle {
+    /// How long to look; the figure is scaled to 3 s.
+    pub(crate) window: Duration,
+}
+
+impl ForkJoinWorkload for Idle {
+    fn figure<P: ForkJoin>(&self, pool: &P) -> f64 {
+        let used = pool.run(|_| {
+            let before = processor_time();
+            std::thread::sleep(self.window);
+            processor_time() - before
+        });
+        used.as_secs_f64() / self.window.as_secs_f64() * 3e3
+    }
+}
+
+/// A closure of 20 µs every millisecond; the figure is processor time ÷ useful time.
+pub(crate) struct DutyCycle {
+    pub(crate) count: usize,
+}
+
+const USEFUL: Duration = Duration::from_micros(20);
+
+impl SpawnWorkload for DutyCycle {
+    fn figure<P: Spawner>(&self, pool: &P) -> f64 {
+        let left = Countdown::leaked();
+        left.start(self.count);
+        let before = processor_time();
+        for index in 0..self.count {
+            std::thread::sleep(Duration::from_millis(1));
+            pool.spawn(move || {
+                spin_for(USEFUL);
+                left.done(index);
+            });
+        }
+        left.wait();
+        let used = processor_time() - before;
+        used.as_secs_f64() / (USEFUL.as_secs_f64() * self.count as f64)
+    }
+}
+
+/// User and system time of all threads of this process so far.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
