@@ -74,30 +74,9 @@ impl Report {
         }
     }
 
-    /// Prints one case; lower figures are better. The subject is compared with the contender that
-    /// the goal names, else with the best peer, else with the floor.
+    /// Prints one case; lower figures are better.
     pub(crate) fn case(&mut self, case: &str, unit: &str, goal: Option<Goal>, all: &[Samples]) {
-        let subject = all.iter().find(|samples| samples.role == Role::Subject);
-        let beside =
-            subject.and_then(|subject| rival(goal, all).map(|rival| Beside::new(subject, rival)));
-        let met = match (goal, subject, &beside) {
-            (Some(Goal::AtMost(most)), Some(subject), _) => Some(subject.median() <= most),
-            (Some(Goal::Times(most, of)), _, Some(beside)) if beside.peer == of => {
-                Some(beside.ratio <= most)
-            }
-            _ => None,
-        };
-        self.print(&Line {
-            case,
-            unit,
-            value: subject.map(Samples::median),
-            min: subject.map(Samples::min),
-            spread: subject.map(Samples::spread),
-            beside,
-            goal: goal.map(|goal| goal.to_string()),
-            met,
-            all: all.iter().map(Figure::new).collect(),
-        });
+        self.print(&line(case, unit, goal, all));
     }
 
     fn print(&mut self, line: &Line<'_>) {
@@ -113,6 +92,32 @@ impl Report {
             );
         }
         println!("{line}");
+    }
+}
+
+/// The subject is compared with the contender that the goal names, else with the best peer, else
+/// with the best floor.
+fn line<'a>(case: &'a str, unit: &'a str, goal: Option<Goal>, all: &[Samples]) -> Line<'a> {
+    let subject = all.iter().find(|samples| samples.role == Role::Subject);
+    let beside =
+        subject.and_then(|subject| rival(goal, all).map(|rival| Beside::new(subject, rival)));
+    let met = match (goal, subject, &beside) {
+        (Some(Goal::AtMost(most)), Some(subject), _) => Some(subject.median() <= most),
+        (Some(Goal::Times(most, of)), _, Some(beside)) if beside.peer == of => {
+            Some(beside.ratio <= most)
+        }
+        _ => None,
+    };
+    Line {
+        case,
+        unit,
+        value: subject.map(Samples::median),
+        min: subject.map(Samples::min),
+        spread: subject.map(Samples::spread),
+        beside,
+        goal: goal.map(|goal| goal.to_string()),
+        met,
+        all: all.iter().map(Figure::new).collect(),
     }
 }
 
@@ -230,6 +235,40 @@ mod tests {
         assert_eq!(name(Some(Goal::Times(1.0, "slow"))), Some("slow"));
         assert_eq!(name(Some(Goal::Times(1.0, "floor"))), Some("floor"));
         assert_eq!(name(Some(Goal::AtMost(1.0))), Some("fast"));
+    }
+
+    #[test]
+    fn a_line_of_json_has_the_figure_the_peer_and_the_verdict() {
+        let all = [
+            samples("loxley", Role::Subject, 1.0),
+            samples("rayon", Role::Peer, 2.0),
+        ];
+        let line = line("tree", "ns", Some(Goal::Times(0.9, "rayon")), &all);
+        let json = serde_json::to_value(line).unwrap();
+        let expected = serde_json::json!({
+            "case": "tree", "unit": "ns", "value": 1.0, "spread": 0.0,
+            "peer": "rayon", "peer_value": 2.0, "ratio": 0.5,
+            "goal": "<= 0.9 x rayon", "met": true,
+        });
+        for (key, expected) in expected.as_object().unwrap() {
+            assert_eq!(&json[key], expected, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_goal_beside_somebody_absent_is_neither_met_nor_missed() {
+        let all = [
+            samples("loxley", Role::Subject, 1.0),
+            samples("sequential", Role::Floor, 2.0),
+        ];
+        assert_eq!(
+            line("tree", "ns", Some(Goal::Times(0.9, "chili")), &all).met,
+            None
+        );
+        assert_eq!(
+            line("tree", "ns", Some(Goal::AtMost(0.5)), &all).met,
+            Some(false)
+        );
     }
 
     #[test]

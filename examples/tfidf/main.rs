@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn every_strategy_finds_what_the_sequential_code_finds() {
         let pool = Pool::builder().workers(3).build().unwrap();
-        for comparison in compare(&pool, &Corpus::new(7, 300, 40)) {
+        for comparison in compare(&pool, &Corpus::new(7, 120, 20)) {
             assert_eq!(comparison.trials.len(), 5);
             for trial in &comparison.trials {
                 assert!(trial.balance.load_imbalance.value >= Some(1.0));
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_document_is_the_best_answer_to_itself() {
         let pool = Pool::builder().workers(2).build().unwrap();
-        let mut corpus = Corpus::new(3, 200, 0);
+        let mut corpus = Corpus::new(3, 80, 0);
         corpus.queries = corpus.documents.clone();
         let runner = Runner::new(&pool, Strategy::Stealing);
         let hits = Index::build(&corpus, &runner).search(&corpus.queries, 1, &runner);
