@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use loxley_sim::experiment::{self, Results, Variant};
 use loxley_sim::report::{self, DrawnRun, Report};
-use loxley_sim::{Change, EventLog, Scenario, json, library, text};
+use loxley_sim::{Change, EventLog, Scenario, json, library, storm, text};
 
 use crate::exit::Exit;
 
@@ -21,7 +21,7 @@ use crate::exit::Exit;
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// A ready scenario, a scenario file, a workload file, or `list`.
+    /// A ready scenario, a scenario file, a workload file, `list`, or `storm`.
     #[arg(value_name = "SCENARIO")]
     scenario: String,
     /// How many workers or agents (short for --set workers=N).
@@ -64,8 +64,9 @@ Examples:
   loxley sim granularity --sweep granularity=0.05,0.1,0.5,2.0
   loxley sim graph.stg --workers 8 --policy random --policy nearest+half
   loxley sim basic --set workers=5 --events events.jsonl
+  loxley sim storm --seed 1 --seeds 1000    test the scheduler itself: faults picked by the seed
 
-Exit codes: 0 done, 1 a file could not be read or written, 3 the scenario has a mistake.";
+Exit codes: 0 done, 1 a file could not be read or written, 3 the scenario has a mistake or a storm\nbroke a claim.";
 
 /// Seeds that a comparison runs when nobody says how many: enough to tell a difference from noise.
 const COMPARED_SEEDS: u32 = 20;
@@ -75,6 +76,9 @@ const LONG: u64 = 2_000_000;
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
     if args.scenario == "list" {
         return list(args.json, out);
+    }
+    if args.scenario == "storm" {
+        return storms(args, out);
     }
     let prepared = match Prepared::new(args) {
         Ok(prepared) => prepared,
@@ -116,6 +120,35 @@ fn list(json: bool, out: &mut dyn Write) -> Result<Exit> {
         }
     }
     Ok(Exit::Done)
+}
+
+/// Seeded storms over the real scheduler: each seed picks a fleet, its tasks and its troubles.
+fn storms(args: &Args, out: &mut dyn Write) -> Result<Exit> {
+    let count = u64::from(args.seeds.unwrap_or(1));
+    let mut failed = 0_u64;
+    for seed in args.seed..args.seed.saturating_add(count) {
+        let mut log = match &args.events {
+            Some(path) if seed == args.seed => Some(EventLog::new(create(path)?)),
+            _ => None,
+        };
+        match storm::run(seed, &mut log) {
+            Ok(_) => {}
+            Err(failure) => {
+                failed += 1;
+                writeln!(out, "{failure}")?;
+            }
+        }
+        if let (Some(log), Some(path)) = (log, &args.events) {
+            log.finish()
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+    }
+    writeln!(out, "{count} storms, {failed} of them broke a claim")?;
+    Ok(if failed == 0 {
+        Exit::Done
+    } else {
+        Exit::Mistakes
+    })
 }
 
 /// A command line that was understood.

@@ -61,6 +61,27 @@ pub enum Happening {
         to: u32,
         /// Which task.
         task: u64,
+        /// Whether it was stolen or rebalanced; otherwise its worker was lost, left or stuck.
+        stolen: bool,
+    },
+    /// A waiting task was taken from a worker and is nowhere for now.
+    Withdrawn {
+        /// Who had it.
+        worker: u32,
+        /// Which task.
+        task: u64,
+    },
+    /// The scheduler was given a task.
+    Submitted {
+        /// Which task.
+        task: u64,
+    },
+    /// The scheduler said that a task is over.
+    Ended {
+        /// Which task.
+        task: u64,
+        /// Whether it succeeded.
+        ok: bool,
     },
     /// A worker looked for work and found none.
     FoundNothing {
@@ -74,6 +95,11 @@ pub enum Happening {
     },
     /// An agent disappeared.
     Crashed {
+        /// Which agent.
+        worker: u32,
+    },
+    /// The scheduler gave an agent up for lost.
+    Lost {
         /// Which agent.
         worker: u32,
     },

@@ -325,7 +325,8 @@ impl Observer for Recorder {
                 self.end(now, worker, task, kind);
             }
             Happening::Stopped { worker, task } => self.end(now, worker, task, SpanKind::Stopped),
-            Happening::Moved { from, to, task } => self.moved(now, from, to, task),
+            Happening::Moved { from, to, task, .. } => self.moved(now, from, to, task),
+            Happening::Withdrawn { worker, .. } => self.queue_changes(now, worker, -1),
             Happening::Crashed { worker } => self.incident(now, worker, "crashed"),
             Happening::Joined { worker } if now > 0 => self.incident(now, worker, "joined"),
             Happening::CutOff { worker } => self.incident(now, worker, "cut off"),

@@ -3,17 +3,26 @@
 //! Each file is one claim. A checker notes the first thing that contradicts its claim and says so
 //! at the end; it does not stop the run, so the event log still holds what followed.
 
+mod capability;
 mod conservation;
+mod ends_once;
+mod memory;
 mod one_at_a_time;
 mod precedence;
+mod protection;
 
 use std::sync::Arc;
 
 use thiserror::Error;
 
+pub use self::capability::Capability;
 pub use self::conservation::Conservation;
+pub use self::ends_once::EndsOnce;
+pub use self::memory::Memory;
 pub use self::one_at_a_time::OneAtATime;
 pub use self::precedence::Precedence;
+pub use self::protection::Protection;
+use crate::fleet::{FleetSetup, FleetTasks};
 use crate::observer::{Happening, Observer};
 use crate::time::{Nanos, human};
 use crate::workload::Workload;
@@ -89,5 +98,52 @@ impl Observer for DequeCheckers {
         self.conservation.see(now, happening);
         self.one_at_a_time.see(now, happening);
         self.precedence.see(now, happening);
+    }
+}
+
+/// All claims about a fleet.
+#[derive(Debug)]
+pub struct FleetCheckers {
+    ends_once: EndsOnce,
+    one_at_a_time: OneAtATime,
+    capability: Capability,
+    protection: Protection,
+    memory: Option<Memory>,
+}
+
+impl FleetCheckers {
+    /// Fresh books for `setup` running `tasks`.
+    #[must_use]
+    pub fn new(setup: &FleetSetup, tasks: &Arc<FleetTasks>) -> Self {
+        let slots = setup.agents.iter().map(|agent| agent.spec.slots).collect();
+        // With messages under way the scheduler and an agent disagree for a while about what runs
+        // there; only without them must every moment add up.
+        let exact = setup.network.is_instant() && setup.faults.is_empty();
+        Self {
+            ends_once: EndsOnce::new(Arc::clone(tasks)),
+            one_at_a_time: OneAtATime::new(slots),
+            capability: Capability::new(setup, Arc::clone(tasks)),
+            protection: Protection::new(setup, Arc::clone(tasks)),
+            memory: exact.then(|| Memory::new(setup, Arc::clone(tasks))),
+        }
+    }
+
+    /// The verdict after a run; `complete` if it should have gone to its end.
+    pub fn verdict(&self, complete: bool) -> Result<(), Violation> {
+        self.ends_once.verdict(complete)?;
+        self.one_at_a_time.verdict()?;
+        self.capability.verdict()?;
+        self.protection.verdict()?;
+        self.memory.as_ref().map_or(Ok(()), Memory::verdict)
+    }
+}
+
+impl Observer for FleetCheckers {
+    fn see(&mut self, now: Nanos, happening: &Happening) {
+        self.ends_once.see(now, happening);
+        self.one_at_a_time.see(now, happening);
+        self.capability.see(now, happening);
+        self.protection.see(now, happening);
+        self.memory.see(now, happening);
     }
 }

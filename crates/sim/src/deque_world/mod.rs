@@ -747,6 +747,7 @@ impl<O: Observer> DequeWorld<'_, O> {
                 from: victim,
                 to: worker,
                 task: u64::from(task.id),
+                stolen: true,
             },
         );
         task

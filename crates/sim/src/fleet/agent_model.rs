@@ -1,0 +1,134 @@
+//! One simulated agent: what a real agent process would hold and do.
+//!
+//! It runs what it is given as slots become free, in the order in which it came, and it is built for
+//! a network that repeats and reorders: a lease it has seen is not taken twice, a cancellation that
+//! comes before its assignment is remembered, and a request for something back is answered with
+//! "here you are" if the task never came.
+
+use std::collections::{HashSet, VecDeque};
+
+use loxley_model::{Lease, TaskId};
+
+use crate::time::Nanos;
+
+/// A task in the hands of an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) task: TaskId,
+    pub(super) lease: Lease,
+}
+
+/// A task that an agent runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Running {
+    pub(super) held: Held,
+    pub(super) started: Nanos,
+}
+
+#[derive(Debug)]
+pub(super) struct AgentModel {
+    /// Whether its process runs.
+    pub(super) up: bool,
+    /// Whether messages get through.
+    pub(super) connected: bool,
+    /// Which life of the process, and which registration within it, this is.
+    pub(super) session: u32,
+    /// The session that the scheduler knows.
+    pub(super) known_session: u32,
+    pub(super) speed: f64,
+    pub(super) running: Vec<Running>,
+    pub(super) backlog: VecDeque<Held>,
+    /// Leases that came, or that were called off before they came. Only kept where messages may
+    /// be repeated or overtake each other.
+    seen: Option<HashSet<Lease>>,
+    /// The last moment a message to it (and from it) arrives, where none may overtake another.
+    pub(super) arrivals: [Nanos; 2],
+    /// Messages that wait for the network to be mended.
+    pub(super) waiting: Vec<u32>,
+}
+
+impl AgentModel {
+    pub(super) fn new(speed: f64, careful: bool) -> Self {
+        Self {
+            up: false,
+            connected: true,
+            session: 0,
+            known_session: 0,
+            speed,
+            running: Vec::new(),
+            backlog: VecDeque::new(),
+            seen: careful.then(HashSet::new),
+            arrivals: [0; 2],
+            waiting: Vec::new(),
+        }
+    }
+
+    /// A new registration: everything from before is void.
+    pub(super) fn begin_session(&mut self) {
+        self.session += 1;
+        self.backlog.clear();
+        if let Some(seen) = &mut self.seen {
+            seen.clear();
+        }
+    }
+
+    /// Takes a task in; false if it came before or was called off.
+    pub(super) fn take(&mut self, held: Held) -> bool {
+        let fresh = self
+            .seen
+            .as_mut()
+            .is_none_or(|seen| seen.insert(held.lease));
+        if fresh {
+            self.backlog.push_back(held);
+        }
+        fresh
+    }
+
+    /// The next task to run, if a slot is free.
+    pub(super) fn next_to_run(&mut self, slots: u32) -> Option<Held> {
+        if self.running.len() >= slots as usize {
+            return None;
+        }
+        self.backlog.pop_front()
+    }
+
+    /// Ends a run; nothing if it was stopped before.
+    pub(super) fn end(&mut self, lease: Lease) -> Option<Running> {
+        let at = self
+            .running
+            .iter()
+            .position(|run| run.held.lease == lease)?;
+        Some(self.running.swap_remove(at))
+    }
+
+    /// Gives up a task that it has not started; what it never got, it will not take.
+    pub(super) fn give_up(&mut self, lease: Lease) -> GiveUp {
+        if let Some(at) = self.backlog.iter().position(|held| held.lease == lease) {
+            self.backlog.remove(at);
+            return GiveUp::Waiting;
+        }
+        if self.running.iter().any(|run| run.held.lease == lease) {
+            return GiveUp::Running;
+        }
+        let unseen = self.seen.as_mut().is_some_and(|seen| seen.insert(lease));
+        if unseen { GiveUp::Unseen } else { GiveUp::Gone }
+    }
+
+    /// How many more tasks it could start at once.
+    pub(super) fn free_slots(&self, slots: u32) -> u32 {
+        slots.saturating_sub((self.running.len() + self.backlog.len()) as u32)
+    }
+}
+
+/// Where a task stood that an agent was told to give up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GiveUp {
+    /// In the backlog, and is not any more.
+    Waiting,
+    /// It runs.
+    Running,
+    /// It never came, and will not be taken.
+    Unseen,
+    /// It is over.
+    Gone,
+}

@@ -1,0 +1,379 @@
+//! What a fleet is made of: agents, tasks, a network, and what goes wrong.
+
+use std::sync::Arc;
+
+use loxley_balance::Rng;
+use loxley_model::{
+    AgentId, AgentSpec, DependencyFailure, Dispatch, GroupId, JobId, JobSpec, Names, Priority,
+    Resources, RetryRule, SkillId, SkillSet, Span, TaskId, TaskKind, TaskSpec, Time,
+};
+use loxley_policy::Config;
+use serde::Deserialize;
+
+use crate::arrivals::Arrivals;
+use crate::distribution::Distribution;
+use crate::time::{Nanos, nanos};
+use crate::workload::Workload;
+
+/// Everything that describes a run but its seed.
+#[derive(Debug, Clone)]
+pub struct FleetSetup {
+    /// The configuration of the scheduler.
+    pub config: Config,
+    /// The agents.
+    pub agents: Vec<AgentSetup>,
+    /// Where tasks come from.
+    pub load: FleetLoad,
+    /// What lies between the scheduler and the agents.
+    pub network: Network,
+    /// What goes wrong, and when.
+    pub faults: Vec<(Nanos, Fault)>,
+    /// Names of the skills, for messages.
+    pub skills: Names<SkillId>,
+    /// How far the scheduler's clock may be behind, drawn anew for each input.
+    pub clock_skew: Nanos,
+    /// Nothing happens after this moment.
+    pub until: Option<Nanos>,
+}
+
+/// One agent.
+#[derive(Debug, Clone)]
+pub struct AgentSetup {
+    /// What it says of itself.
+    pub spec: AgentSpec,
+    /// How fast it really is.
+    pub true_speed: f64,
+    /// How often an attempt fails, 0 to 1.
+    pub failure: f64,
+    /// How often a task takes longer, and by which factor.
+    pub straggler: (f64, f64),
+    /// When it registers.
+    pub joins: Nanos,
+    /// How often it sends a heartbeat.
+    pub heartbeat: Option<Nanos>,
+}
+
+/// Where tasks come from.
+#[derive(Debug, Clone)]
+pub enum FleetLoad {
+    /// Groups of tasks, drawn with the seed.
+    Groups(Vec<TaskGroup>),
+    /// A workload with its own releases and edges; costs are declared if `true`.
+    Graph(Arc<Workload>, bool),
+    /// Exactly these.
+    Given(Arc<FleetTasks>),
+}
+
+/// Tasks that are alike.
+#[derive(Debug, Clone)]
+pub struct TaskGroup {
+    /// How many.
+    pub count: u32,
+    /// Their true work.
+    pub work: Distribution,
+    /// When they are submitted.
+    pub arrivals: Arrivals,
+    /// What they have in common.
+    pub kind: Arc<TaskKind>,
+    /// Their priorities, in turn.
+    pub priorities: Vec<Priority>,
+    /// Whether their cost is declared.
+    pub declared: bool,
+    /// How long after submission they should be done.
+    pub deadline: Option<Nanos>,
+    /// Onto whose queue they are put.
+    pub onto: Option<AgentId>,
+}
+
+/// All tasks of a run, each with its true work. Task `i` has the id `i`.
+#[derive(Debug, Clone, Default)]
+pub struct FleetTasks {
+    /// The tasks as they are submitted.
+    pub specs: Vec<TaskSpec>,
+    /// How long each takes at speed 1.
+    pub work: Vec<Nanos>,
+    /// Submissions in the order of time: when, as which job, and up to which task.
+    pub submissions: Vec<(Nanos, JobSpec, usize)>,
+}
+
+/// What happens to messages. Whatever is lost is sent again, so a loss is a delay and a lost
+/// acknowledgement is a duplicate; nothing is lost for good but with the process that waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    /// How long a message takes one way.
+    #[serde(default = "no_delay")]
+    pub delay: Distribution,
+    /// How likely a transmission is lost, 0 to below 1.
+    #[serde(default)]
+    pub loss: f64,
+    /// After how many seconds a lost one is sent again.
+    #[serde(default = "one_second")]
+    pub retransmit: f64,
+    /// How likely a message arrives twice.
+    #[serde(default)]
+    pub duplicate: f64,
+    /// Whether a message may overtake an earlier one.
+    #[serde(default)]
+    pub reorder: bool,
+}
+
+fn no_delay() -> Distribution {
+    Distribution::Fixed(0.0)
+}
+
+fn one_second() -> f64 {
+    1.0
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self {
+            delay: no_delay(),
+            loss: 0.0,
+            retransmit: one_second(),
+            duplicate: 0.0,
+            reorder: false,
+        }
+    }
+}
+
+impl Network {
+    /// Whether every message arrives at once and once.
+    #[must_use]
+    pub fn is_instant(&self) -> bool {
+        self.delay == Distribution::Fixed(0.0) && self.loss == 0.0 && self.duplicate == 0.0
+    }
+
+    /// How long one transmission takes, losses included.
+    pub(super) fn draw(&self, rng: &mut Rng) -> Nanos {
+        let mut delay = self.delay.sample(rng);
+        while rng.chance(self.loss) {
+            delay += nanos(self.retransmit);
+        }
+        delay
+    }
+}
+
+/// Something that goes wrong, or gets well again.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fault {
+    /// The agent's process dies, with everything it held.
+    Crash(u32),
+    /// The agent's process starts (again).
+    Start(u32),
+    /// Messages to and from the agent wait.
+    Cut(u32),
+    /// They flow again.
+    Mend(u32),
+    /// The agent is this much slower from now on, for tasks it starts.
+    Slow(u32, f64),
+    /// The agent unregisters in good order; its tasks go elsewhere.
+    Leave(u32),
+    /// From now on the network is perfect.
+    CalmNetwork,
+    /// Somebody does not want this task any more.
+    Cancel(u64),
+    /// Somebody asks for a rebalancing pass.
+    Rebalance,
+    /// At most so many tasks of a group may run at once.
+    Limit(GroupId, u32),
+    /// The configuration is changed while everything runs.
+    Reconfigure(Box<Config>),
+}
+
+impl FleetTasks {
+    /// The tasks of a workload: one job, declared costs or none, edges as dependencies.
+    #[must_use]
+    pub fn of_workload(workload: &Workload, skills: &Names<SkillId>, declared: bool) -> Self {
+        let mut order: Vec<u32> = workload.topological_order().to_vec();
+        order.sort_by_key(|&task| workload.tasks()[task as usize].release);
+        let kind_of = |task: u32| {
+            let record = &workload.tasks()[task as usize];
+            let known = record.skills.iter().filter_map(|name| skills.id(name));
+            TaskKind {
+                skills: known.collect(),
+                needs: Resources {
+                    memory_bytes: record.memory,
+                    ..Resources::default()
+                },
+                ..TaskKind::default()
+            }
+        };
+        let plain = Arc::new(TaskKind::default());
+        let mut tasks = Self::default();
+        // Ids follow the order of submission, so that a batch is a range.
+        let mut ids = vec![0_u64; workload.len()];
+        for (id, &task) in order.iter().enumerate() {
+            ids[task as usize] = id as u64;
+        }
+        for (id, &task) in order.iter().enumerate() {
+            let record = &workload.tasks()[task as usize];
+            let kind = if record.skills.is_empty() {
+                Arc::clone(&plain)
+            } else {
+                Arc::new(kind_of(task))
+            };
+            let mut spec = TaskSpec::new(TaskId(id as u64), kind);
+            spec.priority = Priority::new(record.priority).unwrap_or_default();
+            spec.cost = declared.then_some(Span(record.work));
+            spec.dependencies = workload
+                .predecessors(task)
+                .iter()
+                .map(|&before| TaskId(ids[before as usize]))
+                .collect();
+            tasks.specs.push(spec);
+            tasks.work.push(record.work);
+            let end = id + 1;
+            match tasks.submissions.last_mut() {
+                Some((release, _, last)) if *release == record.release => *last = end,
+                _ => {
+                    let job = JobSpec::new(JobId(tasks.submissions.len() as u64));
+                    tasks.submissions.push((record.release, job, end));
+                }
+            }
+        }
+        // A dependency that is submitted later than its dependent joins the dependent's release.
+        tasks.join_if_backwards();
+        tasks
+    }
+
+    /// Submissions that would name tasks not yet known become one.
+    fn join_if_backwards(&mut self) {
+        let backwards = self.specs.iter().enumerate().any(|(id, spec)| {
+            let batch_end = self.batch_end(id);
+            spec.dependencies
+                .iter()
+                .any(|before| before.0 as usize >= batch_end)
+        });
+        if backwards {
+            let (_, job, end) = *self.submissions.last().expect("there are tasks");
+            self.submissions = vec![(0, job, end)];
+        }
+    }
+
+    fn batch_end(&self, task: usize) -> usize {
+        let at = self.submissions.partition_point(|(_, _, end)| *end <= task);
+        self.submissions[at].2
+    }
+
+    fn of_groups(groups: &[TaskGroup], root: &Rng) -> Self {
+        let mut drawn: Vec<(Nanos, usize, Nanos, u32)> = Vec::new();
+        for (index, group) in groups.iter().enumerate() {
+            let mut moments = root.numbered_child("arrivals", index as u64);
+            let mut works = root.numbered_child("work", index as u64);
+            let mut moment = 0;
+            for number in 0..group.count {
+                moment = group.arrivals.next(moment, &mut moments);
+                drawn.push((moment, index, group.work.sample(&mut works), number));
+            }
+        }
+        drawn.sort_by_key(|&(moment, index, _, number)| (moment, index, number));
+        let mut tasks = Self::default();
+        let mut last: Option<(Nanos, usize)> = None;
+        for (id, (moment, index, work, number)) in drawn.into_iter().enumerate() {
+            let group = &groups[index];
+            let mut spec = TaskSpec::new(TaskId(id as u64), Arc::clone(&group.kind));
+            spec.priority = group.priorities[number as usize % group.priorities.len()];
+            spec.cost = group.declared.then_some(Span(work));
+            spec.deadline = group.deadline.map(|after| Time(moment + after));
+            tasks.specs.push(spec);
+            tasks.work.push(work);
+            if last == Some((moment, index)) {
+                tasks.submissions.last_mut().expect("there is one").2 = id + 1;
+            } else {
+                let mut job = JobSpec::new(JobId(tasks.submissions.len() as u64));
+                job.onto = group.onto;
+                tasks.submissions.push((moment, job, id + 1));
+            }
+            last = Some((moment, index));
+        }
+        tasks
+    }
+}
+
+impl FleetSetup {
+    /// `agents` equal agents with one slot each, an instant network and nothing that goes wrong.
+    #[must_use]
+    pub fn new(agents: usize, load: FleetLoad) -> Self {
+        Self {
+            config: Config::default(),
+            agents: (0..agents as u64)
+                .map(|id| AgentSetup::new(AgentSpec::new(AgentId(id), SkillSet::none())))
+                .collect(),
+            load,
+            network: Network::default(),
+            faults: Vec::new(),
+            skills: Names::new(),
+            clock_skew: 0,
+            until: None,
+        }
+    }
+
+    /// The tasks of a run.
+    #[must_use]
+    pub fn tasks(&self, root: &Rng) -> Arc<FleetTasks> {
+        match &self.load {
+            FleetLoad::Groups(groups) => Arc::new(FleetTasks::of_groups(groups, root)),
+            FleetLoad::Graph(workload, declared) => {
+                Arc::new(FleetTasks::of_workload(workload, &self.skills, *declared))
+            }
+            FleetLoad::Given(tasks) => Arc::clone(tasks),
+        }
+    }
+
+    /// All speed together while everything is well.
+    #[must_use]
+    pub fn top_speed(&self) -> f64 {
+        self.agents
+            .iter()
+            .map(|agent| agent.true_speed)
+            .fold(0.0, f64::max)
+    }
+}
+
+impl AgentSetup {
+    /// An agent that is as fast as it says and never fails.
+    #[must_use]
+    pub fn new(spec: AgentSpec) -> Self {
+        Self {
+            true_speed: spec.speed,
+            spec,
+            failure: 0.0,
+            straggler: (0.0, 1.0),
+            joins: 0,
+            heartbeat: None,
+        }
+    }
+
+    /// The same, fed by the scheduler without asking.
+    #[must_use]
+    pub fn kept_full(mut self) -> Self {
+        self.spec.dispatch = Dispatch::KeepFull;
+        self
+    }
+}
+
+/// A kind of task with the given skills and the usual rules.
+#[must_use]
+pub fn kind(skills: SkillSet, memory: u64, retries: u32) -> TaskKind {
+    TaskKind {
+        skills,
+        needs: Resources {
+            memory_bytes: memory,
+            ..Resources::default()
+        },
+        retry: RetryRule {
+            retries,
+            ..RetryRule::default()
+        },
+        ..TaskKind::default()
+    }
+}
+
+/// What a job says when a dependency of one of its tasks failed.
+#[must_use]
+pub fn skipping(mut job: JobSpec) -> JobSpec {
+    job.dependency_failure = DependencyFailure::Skip;
+    job
+}

@@ -1,0 +1,332 @@
+//! Storms [X7]: short fleet runs in which one seed picks everything.
+//!
+//! The seed decides how large the fleet is, what the tasks need, how the scheduler is configured,
+//! how bad the network is and who crashes when. Some kinds of trouble are switched off altogether,
+//! so that the rest is seen more clearly. Then the world heals: every agent is up and connected, one
+//! that can do everything joins, and every task must end. A scheduler that does nothing would pass
+//! every other check.
+
+use std::fmt;
+use std::sync::Arc;
+
+use loxley_balance::Rng;
+use loxley_model::{
+    AgentId, AgentSpec, DependencyFailure, Dispatch, Fallback, GroupId, JobId, JobSpec, Names,
+    Priority, Resources, RetryRule, SkillId, SkillSet, Span, TaskId, TaskKind, TaskSpec, Time,
+    UserId,
+};
+use loxley_policy::{Config, Matching, Strategy};
+
+use crate::checkers::{FleetCheckers, Violation};
+use crate::distribution::Distribution;
+use crate::fleet::{self, AgentSetup, Fault, FleetLoad, FleetSetup, FleetTasks, Network};
+use crate::observer::Observer;
+use crate::statistics::RunStatistics;
+use crate::time::{Nanos, SECOND, nanos};
+
+/// The trouble lasts so long.
+const STORM: Nanos = 60 * SECOND;
+/// After the trouble, everything must be over within this time.
+const PATIENCE: Nanos = 7_200 * SECOND;
+
+/// A storm that a claim did not survive.
+#[derive(Debug, Clone)]
+pub struct StormFailure {
+    /// Its seed.
+    pub seed: u64,
+    /// What was found.
+    pub violation: Violation,
+    /// Tasks that were left, in the scheduler's own words.
+    pub unfinished: Vec<(u64, String)>,
+}
+
+impl fmt::Display for StormFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "loxley sim storm --seed {} # {}",
+            self.seed, self.violation
+        )?;
+        for (task, words) in &self.unfinished {
+            write!(f, "\n    task {task}: {words}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs the storm of this seed under all checkers; `observer` watches too.
+pub fn run<O: Observer>(seed: u64, observer: &mut O) -> Result<RunStatistics, StormFailure> {
+    let setup = setup(seed);
+    let tasks = setup.tasks(&Rng::new(seed));
+    let mut both = (FleetCheckers::new(&setup, &tasks), observer);
+    let outcome = fleet::run(&setup, seed, &mut both);
+    match both.0.verdict(true) {
+        Ok(()) => Ok(outcome.statistics),
+        Err(violation) => Err(StormFailure {
+            seed,
+            violation,
+            unfinished: outcome.unfinished,
+        }),
+    }
+}
+
+/// The fleet that this seed stands for.
+#[must_use]
+pub fn setup(seed: u64) -> FleetSetup {
+    let root = Rng::new(seed).child("storm");
+    let mut makers = Makers {
+        size: root.child("size"),
+        agents: root.child("agents"),
+        tasks: root.child("tasks"),
+        config: root.child("config"),
+        network: root.child("network"),
+        faults: root.child("faults"),
+    };
+    let skill_count = makers.size.below(4) as u32;
+    let agent_count = 1 + makers.size.below(10) as u32;
+    let mut agents: Vec<AgentSetup> = (0..agent_count)
+        .map(|id| makers.agent(id, skill_count))
+        .collect();
+    agents.push(saviour(agent_count, skill_count));
+    let task_count = 1 + makers.size.below(120);
+    let tasks = makers.tasks(task_count, skill_count, agent_count);
+    let config = makers.config();
+    FleetSetup {
+        faults: makers.faults(agent_count, task_count, &config),
+        config,
+        agents,
+        load: FleetLoad::Given(Arc::new(tasks)),
+        network: makers.network(),
+        skills: Names::new(),
+        clock_skew: if makers.size.chance(0.3) { SECOND } else { 0 },
+        until: Some(STORM + PATIENCE),
+    }
+}
+
+/// One generator for each part of a storm, so that one more draw here changes nothing there.
+struct Makers {
+    size: Rng,
+    agents: Rng,
+    tasks: Rng,
+    config: Rng,
+    network: Rng,
+    faults: Rng,
+}
+
+/// An agent that can do everything, from the moment the storm is over.
+fn saviour(id: u32, skill_count: u32) -> AgentSetup {
+    let mut spec = AgentSpec::new(
+        AgentId(u64::from(id)),
+        (0..skill_count).map(SkillId).collect(),
+    );
+    spec.slots = 4;
+    let mut agent = AgentSetup::new(spec);
+    agent.joins = STORM + SECOND;
+    agent
+}
+
+impl Makers {
+    fn agent(&mut self, id: u32, skill_count: u32) -> AgentSetup {
+        let rng = &mut self.agents;
+        let skills: SkillSet = (0..skill_count)
+            .filter(|_| rng.chance(0.6))
+            .map(SkillId)
+            .collect();
+        let mut spec = AgentSpec::new(AgentId(u64::from(id)), skills);
+        spec.slots = 1 + rng.below(4) as u32;
+        spec.speed = 0.25 * (1.0 + rng.below(12) as f64);
+        spec.resources.memory_bytes = if rng.chance(0.5) { 1_000 } else { 0 };
+        if rng.chance(0.5) {
+            spec.dispatch = Dispatch::KeepFull;
+        }
+        spec.heartbeats = rng.chance(0.8);
+        let mut agent = AgentSetup::new(spec);
+        agent.heartbeat = agent.spec.heartbeats.then_some(SECOND);
+        if rng.chance(0.2) {
+            agent.true_speed = agent.spec.speed / 10.0;
+        }
+        if rng.chance(0.3) {
+            agent.failure = 0.3 * rng.unit_f64();
+        }
+        if rng.chance(0.3) {
+            agent.straggler = (0.1, 10.0);
+        }
+        if rng.chance(0.2) {
+            agent.joins = rng.below(STORM / 2);
+        }
+        agent
+    }
+
+    fn tasks(&mut self, count: u64, skill_count: u32, agent_count: u32) -> FleetTasks {
+        let rng = &mut self.tasks;
+        let all_at_once = rng.chance(0.3);
+        let with_edges = rng.chance(0.5);
+        let kinds: Vec<Arc<TaskKind>> = (0..1 + rng.below(6))
+            .map(|_| Arc::new(task_kind(rng, skill_count)))
+            .collect();
+        let mut tasks = FleetTasks::default();
+        let mut moment = 0;
+        let mut batch_left = 0;
+        for id in 0..count {
+            if batch_left == 0 {
+                batch_left = 1 + rng.below(20);
+                if !all_at_once && id > 0 {
+                    moment += rng.below(8 * SECOND);
+                }
+                let mut job = JobSpec::new(JobId(tasks.submissions.len() as u64));
+                job.user = UserId(rng.below(3) as u32);
+                if rng.chance(0.3) {
+                    job.dependency_failure = DependencyFailure::Skip;
+                }
+                tasks.submissions.push((moment, job, 0));
+            }
+            batch_left -= 1;
+            let kind = Arc::clone(&kinds[rng.index(kinds.len())]);
+            let mut spec = TaskSpec::new(TaskId(id), kind);
+            spec.priority = Priority::new(1 + rng.below(5) as u8).unwrap_or_default();
+            let work = nanos(0.05 + 8.0 * rng.unit_f64() * rng.unit_f64());
+            if rng.chance(0.6) {
+                spec.cost = Some(Span(work));
+            }
+            if rng.chance(0.1) {
+                spec.deadline = Some(Time(moment + rng.below(60 * SECOND) + SECOND));
+            }
+            if rng.chance(0.05) {
+                spec.fallback = Fallback::Value;
+            }
+            if with_edges && id > 0 && rng.chance(0.4) {
+                spec.dependencies = (0..1 + rng.below(3))
+                    .map(|_| TaskId(id - 1 - rng.below(id.min(15))))
+                    .collect::<std::collections::BTreeSet<_>>()
+                    .into_iter()
+                    .collect();
+            }
+            tasks.specs.push(spec);
+            tasks.work.push(work);
+            tasks.submissions.last_mut().expect("pushed above").2 = id as usize + 1;
+        }
+        let _ = agent_count;
+        tasks
+    }
+
+    fn config(&mut self) -> Config {
+        let rng = &mut self.config;
+        let mut config = Config {
+            seed: rng.next_u64(),
+            ..Config::default()
+        };
+        config.strategy = [Strategy::Pull, Strategy::Push, Strategy::Hybrid][rng.index(3)];
+        config.capabilities.matching_strategy = [
+            Matching::BestFit,
+            Matching::Exact,
+            Matching::Fallback,
+            Matching::EarliestFinish,
+        ][rng.index(4)];
+        config.thresholds.busy_threshold = rng.below(6) as u32 + 1;
+        config.thresholds.idle_threshold = rng.below(3) as u32 + 1;
+        config.thresholds.rebalance_interval = Span(SECOND + rng.below(10 * SECOND));
+        config.work_stealing.prefer_recent_tasks = rng.chance(0.5);
+        config.work_stealing.steal_below_busy = rng.chance(0.7);
+        config.work_stealing.allow_task_migration = rng.chance(0.3);
+        config.work_stealing.min_tasks_to_steal = 1 + rng.below(3) as u32;
+        config.priority.preserve_high_priority = rng.chance(0.7);
+        config.performance.steal_batch_size = 1 + rng.below(4) as u32;
+        config.performance.max_concurrent_steals = 1 + rng.below(6) as u32;
+        config.heartbeats.suspect_after = Span(3 * SECOND);
+        config.heartbeats.lost_after = Span(6 * SECOND);
+        config.speculation.enabled = rng.chance(0.5);
+        config.quotas.user_shares = rng.chance(0.5);
+        config.learning.breaker_probe = Span(2 * SECOND);
+        config
+    }
+
+    fn network(&mut self) -> Network {
+        let rng = &mut self.network;
+        if rng.chance(0.25) {
+            return Network::default();
+        }
+        let slow = [0.001, 0.05, 0.5][rng.index(3)];
+        let mut network = Network {
+            delay: Distribution::Exponential(slow),
+            retransmit: 1.0,
+            ..Network::default()
+        };
+        if rng.chance(0.5) {
+            network.loss = 0.3 * rng.unit_f64();
+        }
+        if rng.chance(0.5) {
+            network.duplicate = 0.3 * rng.unit_f64();
+        }
+        network.reorder = rng.chance(0.5);
+        network
+    }
+
+    fn faults(&mut self, agents: u32, tasks: u64, config: &Config) -> Vec<(Nanos, Fault)> {
+        let rng = &mut self.faults;
+        let kinds: Vec<u64> = (0..7).filter(|_| rng.chance(0.5)).collect();
+        let mut faults = Vec::new();
+        let trouble = if kinds.is_empty() { 0 } else { rng.below(25) };
+        for _ in 0..trouble {
+            let at = rng.below(STORM);
+            let agent = rng.below(u64::from(agents)) as u32;
+            let later = (at + SECOND / 10 + rng.below(20 * SECOND)).min(STORM);
+            match kinds[rng.index(kinds.len())] {
+                0 => faults.extend([(at, Fault::Crash(agent)), (later, Fault::Start(agent))]),
+                1 => faults.extend([(at, Fault::Cut(agent)), (later, Fault::Mend(agent))]),
+                2 => faults.extend([
+                    (at, Fault::Slow(agent, 20.0)),
+                    (later, Fault::Slow(agent, 1.0)),
+                ]),
+                3 => faults.extend([(at, Fault::Leave(agent)), (later, Fault::Start(agent))]),
+                4 => faults.push((at, Fault::Cancel(rng.below(tasks)))),
+                5 => {
+                    let mut other = config.clone();
+                    other.strategy = Strategy::Hybrid;
+                    other.thresholds.busy_threshold = 1 + rng.below(4) as u32;
+                    other.capabilities.matching_strategy = Matching::BestFit;
+                    faults.push((at, Fault::Reconfigure(Box::new(other))));
+                }
+                _ => {
+                    let limit = 1 + rng.below(3) as u32;
+                    faults.push((at, Fault::Limit(GroupId(0), limit)));
+                    faults.push((at, Fault::Rebalance));
+                }
+            }
+        }
+        for agent in 0..agents {
+            faults.push((STORM, Fault::Mend(agent)));
+            faults.push((STORM, Fault::Start(agent)));
+            faults.push((STORM, Fault::Slow(agent, 1.0)));
+        }
+        faults.push((STORM, Fault::CalmNetwork));
+        faults.sort_by_key(|(at, _)| *at);
+        faults
+    }
+}
+
+fn task_kind(rng: &mut Rng, skill_count: u32) -> TaskKind {
+    TaskKind {
+        skills: (0..skill_count)
+            .filter(|_| rng.chance(0.4))
+            .map(SkillId)
+            .collect(),
+        needs: Resources {
+            memory_bytes: if rng.chance(0.4) { rng.below(900) } else { 0 },
+            ..Resources::default()
+        },
+        group: rng.chance(0.3).then_some(GroupId(0)),
+        time_limit: rng
+            .chance(0.2)
+            .then(|| Span(SECOND + rng.below(60 * SECOND))),
+        hold_limit: rng
+            .chance(0.2)
+            .then(|| Span(SECOND + rng.below(60 * SECOND))),
+        retry: RetryRule {
+            retries: rng.below(5) as u32,
+            base: Span::from_millis(100),
+            cap: Span::from_secs(5),
+        },
+        speculate: rng.chance(0.5),
+        checkpoints: rng.chance(0.3),
+    }
+}

@@ -1,0 +1,55 @@
+//! Seeded storms over the real scheduler [X7]. A failure prints one line that reproduces it.
+
+use loxley_sim::{EventLog, storm};
+
+/// Seeds that found something once, each with the sentence that explains it.
+const KEPT: &str = include_str!("../seeds.txt");
+
+fn kept_seeds() -> impl Iterator<Item = u64> {
+    KEPT.lines()
+        .map(|line| line.split('#').next().unwrap_or("").trim())
+        .filter(|line| !line.is_empty())
+        .map(|line| line.parse().expect("seeds.txt holds one number per line"))
+}
+
+fn sweep(seeds: impl Iterator<Item = u64>) {
+    let mut failures = Vec::new();
+    for seed in seeds {
+        if let Err(failure) = storm::run(seed, &mut ()) {
+            failures.push(failure.to_string());
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "{} storms failed:\n{}",
+        failures.len(),
+        failures[..failures.len().min(10)].join("\n")
+    );
+}
+
+#[test]
+fn every_task_ends_once_in_every_storm() {
+    let count = if std::env::var_os("LOXLEY_TEST_LONG").is_some() {
+        20_000
+    } else {
+        200
+    };
+    sweep(0..count);
+}
+
+#[test]
+fn seeds_that_found_something_stay_quiet() {
+    sweep(kept_seeds());
+}
+
+#[test]
+fn a_storm_can_be_repeated_to_the_last_byte() {
+    for seed in 0..10 {
+        let log = || {
+            let mut log = EventLog::new(Vec::new());
+            let _ = storm::run(seed, &mut log);
+            log.finish().unwrap()
+        };
+        assert_eq!(log(), log(), "seed {seed}");
+    }
+}
