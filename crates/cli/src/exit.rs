@@ -14,6 +14,8 @@ pub(crate) enum Exit {
     Usage = 2,
     /// The input has mistakes, which were reported.
     Mistakes = 3,
+    /// Somebody pressed Ctrl-C.
+    Interrupted = 130,
 }
 
 impl From<Exit> for ExitCode {

@@ -10,6 +10,7 @@
 mod advise;
 mod completions;
 mod config;
+mod demo;
 mod exit;
 mod input;
 mod sim;
@@ -32,6 +33,7 @@ struct Cli {
 
 const HELP: &str = "\
 Examples:
+  loxley demo                            a real fleet at work, in five situations
   loxley advise costs.txt --parts 8      which way of dividing this work fits, and why
   loxley config default > loxley.yaml    start from a configuration in which every key is explained
   loxley config check loxley.yaml        find every mistake in it
@@ -42,12 +44,14 @@ Exit codes:
   1  failed: a file could not be read or written, or something else went wrong on the way
   2  the command line was not understood
   3  the input has mistakes, which were reported
+  130  interrupted
 
 Colour is used on terminals, never where NO_COLOR is set. `loxley help COMMAND` says more.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
     Advise(advise::Args),
+    Demo(demo::Args),
     Config(config::Args),
     Sim(sim::Args),
     Completions(completions::Args),
@@ -57,6 +61,7 @@ impl Command {
     fn run(self, out: &mut dyn Write) -> Result<Exit> {
         match self {
             Self::Advise(args) => advise::run(&args, out),
+            Self::Demo(args) => demo::run(&args, out),
             Self::Config(args) => config::run(args, out),
             Self::Sim(args) => sim::run(&args, out),
             Self::Completions(args) => completions::run(&args, out),
