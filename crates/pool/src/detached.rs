@@ -8,14 +8,15 @@
 
 use std::sync::Condvar;
 
+use crate::metrics::Count;
 use crate::pool::Shared;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Counts detached units and lets threads wait for the last one.
 #[derive(Debug, Default)]
 pub(crate) struct Detached {
-    /// Made by threads that are not workers.
-    made_outside: AtomicU64,
+    /// Made by threads that are not workers. Written under the injector's lock.
+    made_outside: Count,
     /// Cancelled by threads that are not workers.
     done_outside: AtomicU64,
     /// How many threads wait.
@@ -25,14 +26,14 @@ pub(crate) struct Detached {
 }
 
 impl Detached {
-    /// A unit was made by a thread that is not a worker.
+    /// A unit was made by a thread that is not a worker, which holds the injector's lock.
     #[inline]
     pub(crate) fn count_outside(&self) {
-        self.made_outside.fetch_add(1, Ordering::Release);
+        self.made_outside.add(1);
     }
 
     pub(crate) fn made_outside(&self) -> u64 {
-        self.made_outside.load(Ordering::Acquire)
+        self.made_outside.get()
     }
 
     /// A unit was cancelled by a thread that is not a worker.

@@ -66,6 +66,37 @@ impl<T: Send + 'static> Handle<T> {
     }
 }
 
+/// The other side of a handle whose result comes from somewhere else than a closure.
+pub(crate) struct Promise<T>(Arc<Task<fn() -> T, T>>);
+
+impl<T: Send + 'static> Promise<T> {
+    /// Makes a promise and the handle that it fulfils.
+    pub(crate) fn new(shared: &Arc<Shared>) -> (Self, Handle<T>) {
+        let task = Arc::new(Task {
+            header: Header::new(
+                Task::<fn() -> T, T>::run_queued,
+                std::ptr::null(),
+                Kind::Heap,
+            ),
+            lineage: Lineage::root(),
+            runner: AtomicU32::new(u32::MAX),
+            slot: Mutex::new(Slot {
+                stage: Stage::Running,
+                waiters: Vec::new(),
+            }),
+        });
+        let handle = Handle {
+            task: Arc::clone(&task) as _,
+            shared: Arc::clone(shared),
+        };
+        (Self(task), handle)
+    }
+
+    pub(crate) fn fulfil(&self, result: thread::Result<T>) {
+        self.0.end(Stage::Over(result));
+    }
+}
+
 impl<T> Handle<T> {
     /// Has it run to its end?
     #[must_use]
@@ -308,4 +339,8 @@ impl<T> Awaited for TaskWait<'_, T> {
     }
 
     fn announce_awake(&self) {}
+
+    fn needs_others(&self) -> bool {
+        true
+    }
 }

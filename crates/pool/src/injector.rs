@@ -59,8 +59,7 @@ impl<T> Injector<T> {
 
     /// Adds a unit. The pointee must be something that any thread may take over.
     ///
-    /// The caller then tells the sleepers. The counter is written with `SeqCst` so that this works
-    /// without another fence: see `sleep.rs`.
+    /// The caller then tells the sleepers, with a fence in between: see `sleep.rs`.
     pub(crate) fn push(&self, priority: Priority, unit: NonNull<T>) {
         self.push_after(priority, unit, || ());
     }
@@ -71,6 +70,12 @@ impl<T> Injector<T> {
         before();
         lanes.queues[priority.lane()].push_back(Entry(unit));
         self.publish(&lanes);
+    }
+
+    /// Calls `body` while nobody pushes or pops.
+    pub(crate) fn locked(&self, body: impl FnOnce()) {
+        let _lanes = lock(&self.lanes);
+        body();
     }
 
     /// Takes the most urgent unit, and up to `extra` more of the same lane for `take`.
@@ -137,7 +142,7 @@ impl<T> Injector<T> {
         let above: usize = lanes.queues[normal + 1..].iter().map(VecDeque::len).sum();
         let rest: usize = lanes.queues[..=normal].iter().map(VecDeque::len).sum();
         self.urgent.store(above, Ordering::Relaxed);
-        self.waiting.store(above + rest, Ordering::SeqCst);
+        self.waiting.store(above + rest, Ordering::Release);
     }
 }
 

@@ -4,20 +4,28 @@
     reason = "units on the stack, borrowed closures on other threads: what a pool is for"
 )]
 
+mod block;
+mod blocking;
 mod deque;
 mod detached;
+mod future;
+mod group;
 mod handle;
 mod injector;
 mod join;
 mod latch;
 mod loops;
+mod machine;
 mod mailbox;
+mod measure;
 mod metrics;
+mod partition;
 mod pool;
 mod priority;
 mod ring;
 mod scope;
 mod sleep;
+mod sort;
 mod spawn;
 mod sync;
 mod tally;
@@ -26,10 +34,15 @@ mod unit;
 mod wait;
 mod worker;
 
+pub use blocking::blocking;
+pub use group::Group;
 pub use handle::Handle;
 pub use loops::Divide;
-pub use loxley_balance::{StealAmount, VictimOrder};
+pub use loxley_balance::{
+    BalanceReport, PartitionError, Patience, Place, StealAmount, Topology, VictimOrder,
+};
 pub use metrics::{Metrics, WorkerMetrics};
+pub use partition::Partition;
 pub use pool::{BuildError, Pool, PoolBuilder};
 pub use priority::Priority;
 pub use scope::Scope;

@@ -8,7 +8,10 @@
 
 use std::time::Instant;
 
+use loxley_balance::PartitionError;
+
 use crate::join::fork;
+use crate::partition::Partition;
 use crate::pool::Pool;
 use crate::worker::Worker;
 
@@ -211,5 +214,79 @@ impl Pool {
                 &reduce,
             )
         })
+    }
+
+    /// Maps each item and collects the results in the order of the items.
+    pub fn par_map<D, R, M>(&self, items: D, map: M) -> Vec<R>
+    where
+        D: Divide,
+        R: Send,
+        M: Fn(D::Item) -> R + Sync,
+    {
+        let push = |mut results: Vec<R>, item| {
+            results.push(map(item));
+            results
+        };
+        // Loops split only when somebody is idle, so there are few parts to put together.
+        let append = |mut near: Vec<R>, mut far: Vec<R>| {
+            if near.is_empty() {
+                return far;
+            }
+            near.append(&mut far);
+            near
+        };
+        self.enter(|worker| fold_on(worker, items, &Vec::new, &push, &append))
+    }
+
+    /// Calls `body` with consecutive pieces of `size` items (the last may be shorter) and the
+    /// number of each piece, in parallel.
+    ///
+    /// # Panics
+    /// If `size` is zero.
+    pub fn par_chunks<T, F>(&self, items: &[T], size: usize, body: F)
+    where
+        T: Sync,
+        F: Fn(usize, &[T]) + Sync,
+    {
+        assert!(size > 0, "a chunk has at least one item");
+        self.par_for(0..items.len().div_ceil(size), |index| {
+            let start = index * size;
+            body(index, &items[start..items.len().min(start + size)]);
+        });
+    }
+
+    /// As [`par_chunks`](Self::par_chunks), with mutable pieces.
+    ///
+    /// # Panics
+    /// If `size` is zero.
+    pub fn par_chunks_mut<T, F>(&self, items: &mut [T], size: usize, body: F)
+    where
+        T: Send,
+        F: Fn(usize, &mut [T]) + Sync,
+    {
+        let mut pieces: Vec<(usize, &mut [T])> = items.chunks_mut(size).enumerate().collect();
+        self.par_for(&mut pieces[..], |(index, piece)| body(*index, piece));
+    }
+
+    /// Calls `body` for each item, divided beforehand into one part per worker: for those who know
+    /// what their items cost, or where they belong. Parts are not divided further.
+    pub fn par_for_partitioned<T, F>(
+        &self,
+        items: &[T],
+        partition: &Partition<'_>,
+        body: F,
+    ) -> Result<(), PartitionError>
+    where
+        T: Sync,
+        F: Fn(&T) + Sync,
+    {
+        let parts = partition.divide(items.len(), self.workers())?;
+        self.scope(|scope| {
+            for part in &parts {
+                let body = &body;
+                scope.spawn(move |_| part.iter().for_each(|&index| body(&items[index])));
+            }
+        });
+        Ok(())
     }
 }

@@ -12,8 +12,11 @@ use loxley_balance::{Patience, StealAmount, Topology, VictimOrder};
 use crate::detached::Detached;
 use crate::injector::Injector;
 use crate::join::join_on;
+use crate::machine;
+use crate::measure::Meter;
 use crate::sleep::Sleep;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::trace::{self, Trace};
 use crate::unit::Header;
 use crate::worker::{Seat, Worker, with_current};
 
@@ -35,13 +38,25 @@ pub(crate) struct Shared {
     /// The guest seats nobody sits in, the lowest last.
     free_seats: std::sync::Mutex<Vec<usize>>,
     seat_freed: Condvar,
+    /// Seats for threads that stand in for blocked ones, and those threads.
+    spares: std::sync::Mutex<Spares>,
     /// Seats from here on were never taken; nobody needs to look at them.
     used: AtomicUsize,
     closing: AtomicBool,
     /// Units of scopes made by threads that are not in the pool.
     pub(crate) scoped_outside: AtomicU64,
     pub(crate) panics: AtomicU64,
+    name: String,
+    pub(crate) trace: Trace,
+    pub(crate) meter: Meter,
     on_panic: Option<PanicHandler>,
+}
+
+/// Threads that stand in for blocked ones.
+#[derive(Debug)]
+struct Spares {
+    free_seats: Vec<usize>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// What to do with the panic of a unit that nobody waits for.
@@ -122,6 +137,12 @@ impl Shared {
         !self.injector.is_empty() || self.used_seats().iter().any(Seat::has_work)
     }
 
+    /// Is a trace or a measurement going on?
+    #[inline]
+    pub(crate) fn is_observed(&self) -> bool {
+        trace::is_on(self) | self.meter.is_on()
+    }
+
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
     }
@@ -137,6 +158,31 @@ impl Shared {
         if let Err(again) = reported {
             // A handler, or a payload's destructor, that panics itself gets no second chance.
             std::mem::forget(again);
+        }
+    }
+
+    /// Sees to it that somebody sleeps who can take the place of a thread that blocks.
+    pub(crate) fn ensure_stand_in(&self) {
+        if self.sleep.nobody_is_parked() && !self.is_closing() {
+            self.start_spare();
+        }
+    }
+
+    #[cold]
+    fn start_spare(&self) {
+        let mut spares = self.spares.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(index) = spares.free_seats.pop() else {
+            return;
+        };
+        self.used.fetch_max(index + 1, Ordering::AcqRel);
+        let shared = self.strong();
+        let thread = std::thread::Builder::new()
+            .name(format!("{}-{index}", self.name))
+            .spawn(move || Worker::sit_down(&shared, index, |worker| worker.serve()));
+        match thread {
+            Ok(thread) => spares.threads.push(thread),
+            // Without a stand-in the pool is slower for a while, not wrong.
+            Err(_) => spares.free_seats.push(index),
         }
     }
 
@@ -226,7 +272,13 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.close();
         let own = std::thread::current().id();
-        for thread in self.threads.drain(..) {
+        let mut spares = self
+            .shared
+            .spares
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let spares = std::mem::take(&mut spares.threads);
+        for thread in self.threads.drain(..).chain(spares) {
             if thread.thread().id() != own {
                 let _ = thread.join();
             }
@@ -253,6 +305,8 @@ pub enum BuildError {
 pub struct PoolBuilder {
     workers: Option<NonZeroUsize>,
     stack_size: Option<usize>,
+    name: Option<String>,
+    pin: bool,
     victim_order: VictimOrder,
     steal_amount: Option<StealAmount>,
     patience: Option<Patience>,
@@ -305,6 +359,27 @@ impl PoolBuilder {
         self
     }
 
+    /// What the threads are called; their number is added. Default: `loxley`.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Where the workers are, for victim orders that care. Default: read from the machine.
+    #[must_use]
+    pub fn topology(mut self, topology: Topology) -> Self {
+        self.topology = Some(topology);
+        self
+    }
+
+    /// Ties each worker to one processor, on systems where that is possible. Default: no.
+    #[must_use]
+    pub fn pin(mut self, pin: bool) -> Self {
+        self.pin = pin;
+        self
+    }
+
     /// The seed of the random choices of thieves. Default: 0.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
@@ -330,24 +405,28 @@ impl PoolBuilder {
             .or_else(|| std::thread::available_parallelism().ok())
             .map_or(1, NonZeroUsize::get);
         let guests = workers.max(8);
-        let seats = workers + guests;
+        let seats = workers + guests + workers;
         let shared = Arc::new_cyclic(|me| Shared {
             me: Weak::clone(me),
             seats: (0..seats).map(|_| Seat::new()).collect(),
             injector: Injector::new(),
             sleep: Sleep::new(workers, seats),
             detached: Detached::default(),
-            topology: self
-                .topology
-                .clone()
-                .unwrap_or_else(|| Topology::flat(seats)),
+            topology: self.seat_topology(workers, seats),
             victim_order: self.victim_order,
             steal_amount: self.steal_amount.unwrap_or(StealAmount::batch(32)),
             patience: self.patience.unwrap_or_default(),
             seed: self.seed,
             workers,
-            free_seats: std::sync::Mutex::new((workers..seats).rev().collect()),
+            free_seats: std::sync::Mutex::new((workers..workers + guests).rev().collect()),
             seat_freed: Condvar::new(),
+            spares: std::sync::Mutex::new(Spares {
+                free_seats: (workers + guests..seats).rev().collect(),
+                threads: Vec::new(),
+            }),
+            name: self.name.clone().unwrap_or_else(|| "loxley".to_owned()),
+            trace: Trace::default(),
+            meter: Meter::new(seats),
             used: AtomicUsize::new(workers),
             closing: AtomicBool::new(false),
             scoped_outside: AtomicU64::new(0),
@@ -369,12 +448,41 @@ impl PoolBuilder {
         Ok(pool)
     }
 
+    /// A place for every seat: guests and spares are taken to be near some worker.
+    fn seat_topology(&self, workers: usize, seats: usize) -> Topology {
+        let by_distance = matches!(
+            self.victim_order,
+            VictimOrder::Nearest | VictimOrder::Hierarchical
+        );
+        let given = match &self.topology {
+            Some(topology) => topology.clone(),
+            None if by_distance => machine::topology(workers),
+            None => return Topology::flat(seats),
+        };
+        let places = given.len().max(1);
+        Topology::new(
+            (0..seats)
+                .map(|seat| given.place(seat % workers % places))
+                .collect(),
+        )
+    }
+
     fn start(&self, shared: &Arc<Shared>, index: usize) -> std::io::Result<JoinHandle<()>> {
-        let mut builder = std::thread::Builder::new().name(format!("loxley-{index}"));
+        let mut builder = std::thread::Builder::new().name(format!("{}-{index}", shared.name));
         if let Some(stack_size) = self.stack_size {
             builder = builder.stack_size(stack_size);
         }
         let shared = Arc::clone(shared);
-        builder.spawn(move || Worker::sit_down(&shared, index, |worker| worker.serve()))
+        let processor = if self.pin {
+            machine::processor(index)
+        } else {
+            None
+        };
+        builder.spawn(move || {
+            if let Some(processor) = processor {
+                machine::pin(processor);
+            }
+            Worker::sit_down(&shared, index, |worker| worker.serve());
+        })
     }
 }

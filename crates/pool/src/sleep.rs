@@ -94,6 +94,11 @@ impl Sleep {
         (searching(word) + parked(word).min(room)) as usize
     }
 
+    /// Does nobody sleep for want of work?
+    pub(crate) fn nobody_is_parked(&self) -> bool {
+        parked(self.word.load(Ordering::SeqCst)) == 0
+    }
+
     /// Are more threads active than there should be?
     pub(crate) fn is_crowded(&self) -> bool {
         active(self.word.load(Ordering::Relaxed)) > self.limit
@@ -142,7 +147,9 @@ impl Sleep {
     fn release(&self, seat: usize) {
         self.word
             .fetch_add(ACTIVE + SEARCHING - PARKED, Ordering::SeqCst);
-        self.woken[seat].store(true, Ordering::Release);
+        // A swap, so that it is ordered after every earlier `take_woken` (loom does not see that a
+        // store cannot come between the two halves of a swap).
+        self.woken[seat].swap(true, Ordering::AcqRel);
     }
 
     /// A searcher lists itself as asleep. `true`: it may park, but first it must look at all
@@ -166,7 +173,7 @@ impl Sleep {
     pub(crate) fn stay_awake(&self, seat: usize) -> bool {
         let woke = self.wake(seat);
         if woke {
-            self.woken[seat].store(false, Ordering::Relaxed);
+            self.woken[seat].swap(false, Ordering::Relaxed);
         }
         woke
     }

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::block::{self, Block};
 use crate::handle::Handle;
 use crate::pool::{Pool, Shared};
 use crate::priority::Priority;
@@ -18,12 +19,45 @@ struct HeapUnit<F> {
 }
 
 impl<F: FnOnce(&Worker<'_>)> HeapUnit<F> {
+    /// Does it fit into a recycled block?
+    const FITS: bool = size_of::<Self>() <= block::SIZE && align_of::<Self>() <= align_of::<u128>();
+
+    /// Puts it on the heap.
+    #[inline]
+    fn store(self) -> NonNull<Header> {
+        if !Self::FITS {
+            return NonNull::from(Box::leak(Box::new(self))).cast();
+        }
+        let memory = NonNull::from(Box::leak(block::take())).cast::<Self>();
+        // SAFETY: the block is ours, large enough and aligned.
+        unsafe { memory.write(self) };
+        memory.cast()
+    }
+
+    /// Takes the closure and gives the memory back.
+    ///
     /// # Safety
-    /// `header` begins a `HeapUnit<F>` made by `heap_unit` that nobody has run.
+    /// `header` is what `store` gave, and this is called once.
+    #[inline]
+    unsafe fn load(header: NonNull<Header>) -> F {
+        let memory = header.cast::<Self>();
+        if !Self::FITS {
+            // SAFETY: by the contract, this is the box that `store` gave up.
+            return unsafe { Box::from_raw(memory.as_ptr()) }.closure;
+        }
+        // SAFETY: by the contract, `store` wrote it and nobody has read it.
+        let unit = unsafe { memory.read() };
+        // SAFETY: by the contract, this is the block that `store` gave up; its content is gone.
+        block::give(unsafe { Block::from_raw(memory.as_ptr().cast()) });
+        unit.closure
+    }
+
+    /// # Safety
+    /// `header` begins a unit made by `heap_unit` that nobody has run.
     unsafe fn run(header: NonNull<Header>, worker: &Worker<'_>) {
-        // SAFETY: by the contract, this is the box that `heap_unit` gave up, and it is ours.
-        let unit = unsafe { Box::from_raw(header.cast::<Self>().as_ptr()) };
-        (unit.closure)(worker);
+        // SAFETY: by the contract.
+        let closure = unsafe { Self::load(header) };
+        closure(worker);
     }
 }
 
@@ -37,14 +71,14 @@ where
     F: FnOnce(&Worker<'_>),
 {
     let header = Header::new(HeapUnit::<F>::run, origin, Kind::Heap);
-    let unit = NonNull::from(Box::leak(Box::new(HeapUnit { header, closure })));
+    let unit = HeapUnit { header, closure }.store();
     // SAFETY: the unit is new, on the heap until it runs, the pointer covers all of it, and the
     // rest is the caller's promise.
-    unsafe { UnitRef::new(unit.cast()) }
+    unsafe { UnitRef::new(unit) }
 }
 
 /// A closure that no one waits for. A panic in it is reported to the pool's handler.
-fn detached_unit(body: impl FnOnce() + Send + 'static) -> UnitRef {
+pub(crate) fn detached_unit(body: impl FnOnce() + Send + 'static) -> UnitRef {
     let closure = move |worker: &Worker<'_>| {
         let result = worker.within(std::ptr::null(), || catch_unwind(AssertUnwindSafe(body)));
         if let Err(panic) = result {
@@ -72,7 +106,7 @@ where
 impl Shared {
     /// Takes in a detached unit, from whatever thread.
     #[inline]
-    fn accept(&self, unit: UnitRef, priority: Priority) {
+    pub(crate) fn accept(&self, unit: UnitRef, priority: Priority) {
         with_current(|worker| match worker {
             Some(worker) if std::ptr::eq(worker.shared, self) => {
                 worker.counters().detached_made.add(1);
@@ -85,8 +119,8 @@ impl Shared {
                 self.notify();
             }
             _ => {
-                self.detached.count_outside();
-                self.injector.push(priority, unit.into_raw());
+                let count = || self.detached.count_outside();
+                self.injector.push_after(priority, unit.into_raw(), count);
                 self.notify();
             }
         });
@@ -112,7 +146,7 @@ impl Shared {
                 worker.counters().detached_made.add(1);
                 worker.counters().spawned.add(1);
             }
-            _ => self.detached.count_outside(),
+            _ => self.injector.locked(|| self.detached.count_outside()),
         });
     }
 }
@@ -165,7 +199,19 @@ impl Pool {
     }
 
     /// Returns when there was a moment with no detached unit left, running or waiting.
+    ///
+    /// # Panics
+    /// On a worker of this pool: it may be running such a unit, and would wait for itself.
     pub fn wait_idle(&self) {
+        let is_inside = with_current(|worker| {
+            worker.is_some_and(|worker| {
+                std::ptr::eq(worker.shared, &*self.shared) && worker.index < self.workers()
+            })
+        });
+        assert!(
+            !is_inside,
+            "a worker cannot wait for its own pool to be idle"
+        );
         self.shared.detached.wait(&self.shared);
     }
 }

@@ -8,6 +8,8 @@
 //! When it finds nothing for a while it sleeps. Three things wake it: the end of its wait; a worker
 //! it *follows* showing new units; a unit of its scope entering the injector.
 
+use std::time::Instant;
+
 use crate::pool::Shared;
 use crate::priority::Priority;
 use crate::sync::{AtomicU32, Ordering, fence, park, spin, yield_now};
@@ -29,6 +31,10 @@ pub(crate) trait Awaited {
     fn announce_sleep(&self) -> bool;
     /// The waiter is awake again.
     fn announce_awake(&self);
+    /// May its end depend on units that the waiter will not run?
+    fn needs_others(&self) -> bool {
+        false
+    }
 }
 
 /// Where to look for parts.
@@ -40,13 +46,16 @@ pub(crate) enum Runner {
     Seat(usize),
     /// Anyone may have parts.
     Anyone,
+    /// It has no parts.
+    Nobody,
 }
 
 impl Runner {
-    /// Reads a mark: zero, or one more than a seat.
+    /// Reads a mark: zero, one more than a seat, or the largest number for nobody.
     pub(crate) fn from_mark(mark: &AtomicU32) -> Self {
         match mark.load(Ordering::Relaxed) {
             0 => Self::NotYet,
+            u32::MAX => Self::Nobody,
             seat => Self::Seat(seat as usize - 1),
         }
     }
@@ -67,11 +76,18 @@ impl Worker<'_> {
             barren: 0,
         };
         let mut fruitless = 0;
+        let mut idle_since = None;
         while !awaited.is_over() {
             if let Some(part) = wait.next_part() {
+                self.count_wait(&mut idle_since);
                 self.run(part);
                 fruitless = 0;
-            } else if fruitless < LOOKS {
+                continue;
+            }
+            if idle_since.is_none() && self.shared.meter.is_on() {
+                idle_since = Some(Instant::now());
+            }
+            if fruitless < LOOKS {
                 fruitless += 1;
                 pause(fruitless);
             } else {
@@ -79,6 +95,14 @@ impl Worker<'_> {
                 wait.barren = 0;
                 fruitless = 0;
             }
+        }
+        self.count_wait(&mut idle_since);
+    }
+
+    /// Notes, for the balance figures, how long this wait found nothing to do.
+    fn count_wait(&self, idle_since: &mut Option<Instant>) {
+        if let Some(start) = idle_since.take() {
+            self.waited.set(self.waited.get() + start.elapsed());
         }
     }
 
@@ -160,7 +184,7 @@ impl<A: Awaited> Wait<'_, '_, A> {
 
     fn stolen_part(&mut self) -> Option<UnitRef> {
         match self.awaited.runner() {
-            Runner::NotYet => None,
+            Runner::NotYet | Runner::Nobody => None,
             Runner::Seat(index) => self.steal_from(index),
             Runner::Anyone => {
                 (0..self.worker.shared.used_seats().len()).find_map(|index| self.steal_from(index))
@@ -202,6 +226,9 @@ impl<A: Awaited> Wait<'_, '_, A> {
             let shared = self.worker.shared;
             self.worker.counters().parks.add(1);
             shared.sleep.leave();
+            if self.awaited.needs_others() {
+                shared.ensure_stand_in();
+            }
             shared.wake_if_work();
             while !self.awaited.is_over() && !self.is_called() {
                 park();
@@ -241,7 +268,7 @@ impl<A: Awaited> Wait<'_, '_, A> {
         let runner = self.awaited.runner();
         let own = self.worker.index;
         let wanted = move |index: usize| match runner {
-            Runner::NotYet => false,
+            Runner::NotYet | Runner::Nobody => false,
             Runner::Seat(seat) => index == seat,
             Runner::Anyone => index != own,
         };

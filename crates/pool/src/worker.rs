@@ -29,13 +29,15 @@ use crate::sleep::LieDown;
 use crate::sync::{
     Apart, AtomicBool, AtomicU64, Mutex, Ordering, Thread, current, lock, park, spin, yield_now,
 };
-use crate::trace::{self, Event};
+use crate::trace::{self, Event, Record};
 use crate::unit::{Header, Lineage, UnitRef};
 
 /// After so many units of its own a worker looks at the injector first.
 const FAIR_EVERY: u32 = 61;
 /// How many units a worker takes from the injector in one visit.
 const INJECTOR_BATCH: usize = 64;
+/// After so many pushes into a deque that is not empty somebody is told all the same.
+const TELL_EVERY: usize = 16;
 /// How many joins a worker keeps to itself, ready to be shown to thieves: enough that the largest
 /// pieces are at hand, few enough that most joins of a deep recursion are plain calls.
 const PRIVATE_JOINS: usize = 2;
@@ -51,6 +53,8 @@ pub(crate) struct Seat {
     pub(crate) counters: Apart<Counters>,
     /// Workers (by seat number modulo 64) that wait for what this one runs, and sleep.
     pub(crate) followers: AtomicU64,
+    /// What happened here, while a trace is taken.
+    pub(crate) records: Mutex<Vec<Record>>,
     occupied: AtomicBool,
     thread: Mutex<Option<Thread>>,
 }
@@ -64,6 +68,7 @@ impl Seat {
             mailbox: Mailbox::new(),
             counters: Apart(Counters::default()),
             followers: AtomicU64::new(0),
+            records: Mutex::new(Vec::new()),
             occupied: AtomicBool::new(false),
             thread: Mutex::new(None),
         }
@@ -112,6 +117,9 @@ pub(crate) struct Worker<'p> {
     since_fair: Cell<u32>,
     /// How many pauses a search may take: fewer after fruitless ones.
     eagerness: Cell<u32>,
+    /// How many timed units are being run inside each other, and how long they waited idly.
+    pub(crate) depth: Cell<u32>,
+    pub(crate) waited: Cell<Duration>,
 }
 
 thread_local! {
@@ -169,6 +177,8 @@ impl<'p> Worker<'p> {
             rng: RefCell::new(Rng::new(shared.seed).numbered_child("worker", index as u64)),
             since_fair: Cell::new(0),
             eagerness: Cell::new(shared.patience.pauses),
+            depth: Cell::new(0),
+            waited: Cell::new(Duration::ZERO),
         };
         shared.sleep.enter();
         let outer = CURRENT.replace((&raw const worker).cast());
@@ -229,7 +239,6 @@ impl<'p> Worker<'p> {
 
     /// Wakes the workers that sleep until this one has something for them.
     fn call_followers(&self) {
-        // The fence in `notify` came between showing the unit and this load.
         if self.seat.followers.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -267,27 +276,39 @@ impl<'p> Worker<'p> {
 
     #[inline]
     pub(crate) fn run(&self, unit: UnitRef) {
-        if trace::is_on(self.shared) {
-            return self.run_traced(unit);
+        if self.shared.is_observed() {
+            self.run_observed(unit);
+        } else {
+            unit.run(self);
         }
-        unit.run(self);
         self.counters().run.add(1);
     }
 
     #[cold]
-    fn run_traced(&self, unit: UnitRef) {
-        let start = Instant::now();
-        unit.run(self);
-        self.counters().run.add(1);
-        trace::record(self, Event::Unit, start, start.elapsed());
+    fn run_observed(&self, unit: UnitRef) {
+        let start = trace::is_on(self.shared).then(Instant::now);
+        if self.shared.meter.is_on() {
+            self.timed(|| unit.run(self));
+        } else {
+            unit.run(self);
+        }
+        if let Some(start) = start {
+            trace::record(self, Event::Unit, start, start.elapsed());
+        }
     }
 
     /// Adds a unit to the own deque and tells a sleeper.
+    ///
+    /// While others wait in the deque nobody needs to be told: whoever took or takes one of those
+    /// wakes the next. Now and then it is done all the same, in case they took it before they could
+    /// see this one. Nothing can be forgotten, since the owner is awake and comes to it itself.
     #[inline]
     pub(crate) fn push(&self, unit: UnitRef) {
         self.deque.push(unit.into_raw());
         self.counters().spawned.add(1);
-        self.shared.notify();
+        if self.seat.deque.len() <= 1 || self.deque.mark().is_multiple_of(TELL_EVERY) {
+            self.shared.notify();
+        }
         self.call_followers();
     }
 

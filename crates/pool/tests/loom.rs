@@ -17,6 +17,8 @@ mod latch;
 mod priority;
 #[path = "../src/ring.rs"]
 mod ring;
+#[path = "../src/sleep.rs"]
+mod sleep;
 #[path = "../src/sync.rs"]
 mod sync;
 #[path = "../src/tally.rs"]
@@ -33,6 +35,7 @@ use injector::Injector;
 use latch::{Latch, Settled};
 use priority::Priority;
 use ring::{Ring, RingOwner, Steal};
+use sleep::{LieDown, Sleep};
 use tally::Tally;
 
 /// Counts how often each entry was taken.
@@ -324,5 +327,120 @@ fn a_scope_is_over_when_the_last_unit_is_counted_off_and_home_is_woken() {
         away.join().unwrap();
         // SAFETY: home.
         assert!(unsafe { model.is_over_at_home() });
+    });
+}
+
+/// A pool reduced to its sleep: one flag is the queue.
+struct SleepModel {
+    sleep: Sleep,
+    work: AtomicUsize,
+    done: AtomicUsize,
+    /// One per seat. Not `thread::park`: loom forgets an unpark when the thread blocks on a lock
+    /// before it parks.
+    signals: Vec<(loom::sync::Mutex<bool>, loom::sync::Condvar)>,
+}
+
+impl SleepModel {
+    fn new(limit: usize, seats: usize) -> Self {
+        Self {
+            sleep: Sleep::new(limit, seats),
+            work: AtomicUsize::new(0),
+            done: AtomicUsize::new(0),
+            signals: (0..seats).map(|_| Default::default()).collect(),
+        }
+    }
+
+    fn unpark(&self, seat: Option<usize>) {
+        if let Some(seat) = seat {
+            let (signal, condvar) = &self.signals[seat];
+            *signal.lock().unwrap() = true;
+            condvar.notify_one();
+        }
+    }
+
+    fn park(&self, seat: usize) {
+        let (signal, condvar) = &self.signals[seat];
+        let mut signalled = signal.lock().unwrap();
+        while !*signalled {
+            signalled = condvar.wait(signalled).unwrap();
+        }
+        *signalled = false;
+    }
+
+    fn has_work(&self) -> bool {
+        self.work.load(Ordering::Relaxed) > 0
+    }
+
+    fn try_work(&self) -> bool {
+        let taken = self
+            .work
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| n.checked_sub(1));
+        if taken.is_ok() {
+            self.done.fetch_add(1, Ordering::Relaxed);
+        }
+        taken.is_ok()
+    }
+
+    fn produce(&self) {
+        self.work.fetch_add(1, Ordering::Release);
+        self.unpark(self.sleep.notify());
+    }
+
+    /// Runs one unit, sleeping until there is one.
+    fn serve_one(&self, seat: usize) {
+        self.sleep.enter();
+        self.sleep.start_searching();
+        while !self.try_work() {
+            let look = self.sleep.lie_down(seat) == LieDown::LookOnceMore;
+            if look && self.has_work() && self.sleep.stay_awake(seat) {
+                continue;
+            }
+            while !self.sleep.take_woken(seat) {
+                self.park(seat);
+            }
+        }
+        if self.sleep.stop_searching() && self.has_work() {
+            self.unpark(self.sleep.wake_one());
+        }
+        self.sleep.leave();
+        if self.has_work() {
+            self.unpark(self.sleep.wake_one());
+        }
+    }
+}
+
+#[test]
+fn a_unit_is_never_left_with_everyone_asleep() {
+    loom::model(|| {
+        let model = Arc::new(SleepModel::new(1, 1));
+        let worker = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || model.serve_one(0))
+        };
+        model.produce();
+        worker.join().unwrap();
+        assert_eq!(model.done.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+#[ignore = "long: two workers"]
+fn two_units_find_two_workers() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let model = Arc::new(SleepModel::new(2, 2));
+        let workers: Vec<_> = (0..2)
+            .map(|seat| {
+                let model = Arc::clone(&model);
+                thread::spawn(move || model.serve_one(seat))
+            })
+            .collect();
+        model.produce();
+        model.produce();
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        assert_eq!(model.done.load(Ordering::Relaxed), 2);
     });
 }
