@@ -86,6 +86,7 @@ pub struct Spool {
 struct Roll {
     memory: Vec<u8>,
     file: Option<File>,
+    length: u64,
 }
 
 /// What one output of one command may hold in memory.
@@ -105,8 +106,13 @@ impl Spool {
     /// Whether a command wrote nothing to an output.
     #[must_use]
     pub fn is_empty(&self, stream: Stream) -> bool {
-        let roll = &self.outputs[stream as usize];
-        roll.memory.is_empty() && roll.file.is_none()
+        self.len(stream) == 0
+    }
+
+    /// How many bytes a command wrote to an output.
+    #[must_use]
+    pub fn len(&self, stream: Stream) -> u64 {
+        self.outputs[stream as usize].length
     }
 
     /// The whole of an output, for reading; the spool starts again, empty.
@@ -122,14 +128,6 @@ impl Spool {
         };
         Ok(file.chain(io::Cursor::new(roll.memory)))
     }
-
-    /// Forgets everything; the memory is used again.
-    pub fn clear(&mut self) {
-        for roll in &mut self.outputs {
-            roll.memory.clear();
-            roll.file = None;
-        }
-    }
 }
 
 impl Sink for Spool {
@@ -144,6 +142,7 @@ impl Sink for Spool {
             roll.memory.clear();
         }
         roll.memory.extend_from_slice(bytes);
+        roll.length += bytes.len() as u64;
         Ok(())
     }
 }

@@ -2,24 +2,36 @@
 
 use std::process::ExitCode;
 
-/// The exit codes of every subcommand that does not say otherwise.
+/// The exit codes. `loxley run` counts failures as GNU parallel does, so it needs the low numbers for
+/// itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum Exit {
-    /// Done; also when the reader of the output went away early.
-    Done = 0,
-    /// A file could not be read or written, or something else went wrong on the way.
-    Failed = 1,
-    /// The command line was not understood.
-    Usage = 2,
-    /// The input has mistakes, which were reported.
-    Mistakes = 3,
-    /// Somebody pressed Ctrl-C.
-    Interrupted = 130,
+    /// 0: done; also when the reader of the output went away early.
+    Done,
+    /// 1: a file could not be read or written, or something else went wrong on the way.
+    Failed,
+    /// 2: the command line was not understood.
+    Usage,
+    /// 3: the input has mistakes, which were reported.
+    Mistakes,
+    /// 1 to 100: so many tasks failed; 101: more.
+    TasksFailed(u8),
+    /// 130: somebody pressed Ctrl-C before the end.
+    Interrupted,
+    /// 255: a run could not start or go on, also when its command line was not understood.
+    RunFailed,
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
+        Self::from(match exit {
+            Exit::Done => 0,
+            Exit::Failed => 1,
+            Exit::Usage => 2,
+            Exit::Mistakes => 3,
+            Exit::TasksFailed(count) => count,
+            Exit::Interrupted => 130,
+            Exit::RunFailed => 255,
+        })
     }
 }

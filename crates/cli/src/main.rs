@@ -13,6 +13,7 @@ mod config;
 mod demo;
 mod exit;
 mod input;
+mod run;
 mod sim;
 
 use std::io::{self, Write};
@@ -34,6 +35,7 @@ struct Cli {
 const HELP: &str = "\
 Examples:
   loxley demo                            a real fleet at work, in five situations
+  loxley run gzip -k ::: *.log           a command for each item, on all cores
   loxley advise costs.txt --parts 8      which way of dividing this work fits, and why
   loxley config default > loxley.yaml    start from a configuration in which every key is explained
   loxley config check loxley.yaml        find every mistake in it
@@ -45,11 +47,13 @@ Exit codes:
   2  the command line was not understood
   3  the input has mistakes, which were reported
   130  interrupted
+`loxley run` counts failures instead: see its help.
 
 Colour is used on terminals, never where NO_COLOR is set. `loxley help COMMAND` says more.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(Box<run::Args>),
     Advise(advise::Args),
     Demo(demo::Args),
     Config(config::Args),
@@ -60,6 +64,7 @@ enum Command {
 impl Command {
     fn run(self, out: &mut dyn Write) -> Result<Exit> {
         match self {
+            Self::Run(args) => run::run(*args, out),
             Self::Advise(args) => advise::run(&args, out),
             Self::Demo(args) => demo::run(&args, out),
             Self::Config(args) => config::run(args, out),
@@ -93,10 +98,11 @@ fn main() -> ExitCode {
 fn refuse(refusal: &clap::Error) -> ExitCode {
     // Whoever closed the stream does not want to know.
     let _ = refusal.print();
-    if refusal.use_stderr() {
-        Exit::Usage.into()
-    } else {
-        Exit::Done.into()
+    let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+    match refusal.use_stderr() {
+        false => Exit::Done.into(),
+        true if is_run => Exit::RunFailed.into(),
+        true => Exit::Usage.into(),
     }
 }
 

@@ -1,0 +1,159 @@
+//! Amounts as people write them: durations, sizes, numbers of slots.
+
+use std::num::NonZero;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How long a task may run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum TimeLimit {
+    /// So long.
+    Fixed(Duration),
+    /// So many times the median of the tasks that ended.
+    OfMedian(f64),
+}
+
+impl FromStr for TimeLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_suffix('%') {
+            Some(percent) => percent
+                .parse()
+                .ok()
+                .filter(|percent: &f64| percent.is_finite() && *percent > 0.0)
+                .map(|percent| Self::OfMedian(percent / 100.0))
+                .ok_or_else(|| format!("`{text}` is not a share like 200%")),
+            None => duration(text).map(Self::Fixed),
+        }
+    }
+}
+
+/// `10s`, `1.5m`, `250ms`, `2h`, `1d`; a bare number means seconds.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is not a duration like 10s, 250ms, 1.5m, 2h or 1d");
+    let digits = text
+        .find(|letter: char| letter.is_ascii_alphabetic())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(number * unit).map_err(|_| wrong())
+}
+
+/// `512M`, `8G`, `1.5GiB`; a bare number means bytes. Units count in 1024s.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is not a size like 512M, 8G or 1.5G");
+    let digits = text
+        .find(|letter: char| letter.is_ascii_alphabetic())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.trim_end_matches("iB").trim_end_matches('B') {
+        "" => 0,
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        "g" | "G" => 30,
+        "t" | "T" => 40,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+    let size = number * f64::from(1u32 << (shift % 30)) * f64::from(1u32 << (shift / 30 * 30));
+    (size >= 0.0 && size < u64::MAX as f64)
+        .then_some(size as u64)
+        .ok_or_else(wrong)
+}
+
+/// How many tasks run at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Slots {
+    /// So many.
+    Count(NonZero<u32>),
+    /// A share of the cores.
+    Percent(f64),
+    /// So many more, or fewer, than there are cores.
+    Relative(i64),
+}
+
+/// More would not be slots but a mistake: each has a thread.
+const SLOTS_MAX: u32 = 4096;
+
+impl FromStr for Slots {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is not a number of tasks like 8, 50%, +1 or -1");
+        if let Some(percent) = text.strip_suffix('%') {
+            let percent = percent.parse().ok().filter(|percent| *percent > 0.0);
+            return percent.map(Self::Percent).ok_or_else(wrong);
+        }
+        if text.starts_with(['+', '-']) {
+            return text.parse().map(Self::Relative).map_err(|_| wrong());
+        }
+        text.parse().map(Self::Count).map_err(|_| wrong())
+    }
+}
+
+impl Slots {
+    /// The number, on a machine with so many cores.
+    pub(super) fn on(self, cores: usize) -> u32 {
+        let count = match self {
+            Self::Count(count) => f64::from(count.get()),
+            Self::Percent(percent) => (cores as f64 * percent / 100.0).round(),
+            Self::Relative(more) => cores as f64 + more as f64,
+        };
+        // The cast saturates, and so does the clamp.
+        (count as u32).clamp(1, SLOTS_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!("200%".parse(), Ok(TimeLimit::OfMedian(2.0)));
+        for wrong in ["", "x", "-1s", "1y", "1e400", "nan", "inf"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["0%", "-5%", "nan%", "inf%"] {
+            assert!(wrong.parse::<TimeLimit>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(bytes("100"), Ok(100));
+        assert_eq!(bytes("1.5K"), Ok(1536));
+        assert_eq!(bytes("8G"), Ok(8 << 30));
+        assert_eq!(bytes("2TiB"), Ok(2 << 40));
+        for wrong in ["", "G", "-1", "1X", "1e30"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn slots_follow_the_cores() {
+        let slots = |text: &str| text.parse::<Slots>().unwrap().on(8);
+        assert_eq!(slots("3"), 3);
+        assert_eq!(slots("50%"), 4);
+        assert_eq!(slots("+2"), 10);
+        assert_eq!(slots("-2"), 6);
+        assert_eq!(slots("-20"), 1);
+        assert_eq!(slots("1%"), 1);
+        assert_eq!(slots("1000000"), SLOTS_MAX);
+        for wrong in ["", "0", "x", "0%", "1.5", "+x"] {
+            assert!(wrong.parse::<Slots>().is_err(), "{wrong}");
+        }
+    }
+}

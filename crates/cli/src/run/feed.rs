@@ -1,0 +1,169 @@
+//! The items on their way to the engine: numbered, without those that an earlier run finished, the
+//! heaviest first where weights are known.
+
+use std::cmp::Reverse;
+use std::ffi::OsString;
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, sync_channel};
+use std::thread;
+
+use anyhow::{Context, Result};
+use loxley_model::Span;
+
+use super::engine::Event;
+use super::items::Items;
+use super::joblog::Earlier;
+
+/// Items for the engine, never blocking.
+pub(super) struct Feed {
+    source: Source,
+    total: Option<u64>,
+    sequence: u64,
+    earlier: Earlier,
+    /// Whether to run again what failed in the earlier run.
+    again: bool,
+}
+
+enum Source {
+    /// They are there, or can be made at once.
+    Ready(Box<dyn Iterator<Item = io::Result<Numbered>>>),
+    /// Somebody may still be writing them.
+    Coming(Receiver<io::Result<Vec<OsString>>>),
+}
+
+/// The items of one task.
+pub(super) struct Numbered {
+    pub(super) sequence: u64,
+    pub(super) items: Vec<OsString>,
+    pub(super) cost: Option<Span>,
+}
+
+/// What comes next.
+pub(super) enum Next {
+    Item(Numbered),
+    /// An earlier run finished this one.
+    Skipped(u64),
+    /// Nothing yet; an event tells when it is worth asking again.
+    Nothing,
+    /// Nothing any more.
+    End,
+}
+
+/// How many items are read ahead of those who need them.
+const READ_AHEAD: usize = 256;
+
+impl Feed {
+    /// Items in their order.
+    pub(super) fn in_order(items: Items, events: &Sender<Event>) -> Result<Self> {
+        let total = items.total;
+        let source = if items.waits {
+            Source::Coming(read_along(items, events.clone())?)
+        } else {
+            let numbered = (1..).zip(items).map(|(sequence, items)| {
+                Ok(Numbered {
+                    sequence,
+                    items: items?,
+                    cost: None,
+                })
+            });
+            Source::Ready(Box::new(numbered))
+        };
+        Ok(Self::new(source, total))
+    }
+
+    /// All items, the heaviest first. A weight is what the task is expected to cost, in seconds.
+    pub(super) fn heaviest_first(items: Items, weights: &[f64]) -> Result<Self> {
+        let items: Vec<Vec<OsString>> = items
+            .collect::<io::Result<_>>()
+            .context("cannot read the items")?;
+        let mut numbered: Vec<Numbered> = (1..)
+            .zip(items)
+            .enumerate()
+            .map(|(index, (sequence, items))| Numbered {
+                sequence,
+                items,
+                cost: weights
+                    .get(index)
+                    .and_then(|weight| Span::try_from_secs_f64(*weight)),
+            })
+            .collect();
+        // Stable: equal weights stay in their order. What has no weight comes last.
+        numbered.sort_by_key(|numbered| Reverse(numbered.cost));
+        let total = numbered.len() as u64;
+        let source = Source::Ready(Box::new(numbered.into_iter().map(Ok)));
+        Ok(Self::new(source, Some(total)))
+    }
+
+    fn new(source: Source, total: Option<u64>) -> Self {
+        Self {
+            source,
+            total,
+            sequence: 0,
+            earlier: Earlier::new(),
+            again: false,
+        }
+    }
+
+    /// Leaves out what an earlier run finished; with `again`, only what it finished well.
+    pub(super) fn resume(&mut self, earlier: Earlier, again: bool) {
+        self.earlier = earlier;
+        self.again = again;
+    }
+
+    /// How many tasks there will be in all, as far as that is known.
+    pub(super) fn total(&self) -> Option<u64> {
+        self.total
+    }
+
+    /// What comes next.
+    pub(super) fn next(&mut self) -> Result<Next> {
+        let next = match &mut self.source {
+            Source::Ready(items) => items.next(),
+            Source::Coming(items) => match items.try_recv() {
+                Ok(items) => {
+                    self.sequence += 1;
+                    let sequence = self.sequence;
+                    Some(items.map(|items| Numbered {
+                        sequence,
+                        items,
+                        cost: None,
+                    }))
+                }
+                Err(TryRecvError::Empty) => return Ok(Next::Nothing),
+                Err(TryRecvError::Disconnected) => {
+                    self.total = Some(self.sequence);
+                    None
+                }
+            },
+        };
+        let Some(numbered) = next.transpose().context("cannot read the items")? else {
+            return Ok(Next::End);
+        };
+        let sequence = numbered.sequence;
+        match self.earlier.get(&sequence) {
+            Some(succeeded) if *succeeded || !self.again => Ok(Next::Skipped(sequence)),
+            _ => Ok(Next::Item(numbered)),
+        }
+    }
+}
+
+/// Reads items on a thread of its own, which nobody waits for: it may hang on its input for ever.
+fn read_along(
+    items: Items,
+    events: Sender<Event>,
+) -> io::Result<Receiver<io::Result<Vec<OsString>>>> {
+    let (sender, receiver) = sync_channel(READ_AHEAD);
+    thread::Builder::new()
+        .name("items".to_owned())
+        .spawn(move || {
+            for item in items {
+                if sender.send(item).is_err() || events.send(Event::ItemsReady).is_err() {
+                    return;
+                }
+            }
+            drop(sender);
+            // The end is news, too. Nobody listens any more when this fails.
+            let _ = events.send(Event::ItemsReady);
+        })?;
+    Ok(receiver)
+}

@@ -1,0 +1,130 @@
+//! When to stop early: `--halt now,fail=1`, `--halt soon,success=3`, `--halt soon,fail=10%`.
+
+use std::str::FromStr;
+
+/// When to stop, and how.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Halt {
+    /// Kill what runs; else let it finish.
+    pub(super) now: bool,
+    what: What,
+    limit: Limit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Fail,
+    Success,
+    Done,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Limit {
+    Count(u64),
+    /// Of all tasks, or of those that ended where nobody knows how many there will be; counts from
+    /// the third on.
+    Percent(f64),
+}
+
+/// How many tasks ended so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// With success.
+    pub(super) succeeded: u64,
+    /// Without.
+    pub(super) failed: u64,
+}
+
+impl FromStr for Halt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("`{text}` is not like now,fail=1 or soon,success=3 or soon,fail=10%");
+        let (when, rest) = text.split_once(',').ok_or_else(wrong)?;
+        let now = match when {
+            "now" => true,
+            "soon" => false,
+            _ => return Err(wrong()),
+        };
+        let (what, limit) = rest.split_once('=').ok_or_else(wrong)?;
+        let what = match what {
+            "fail" => What::Fail,
+            "success" => What::Success,
+            "done" => What::Done,
+            _ => return Err(wrong()),
+        };
+        let limit = match limit.strip_suffix('%') {
+            Some(percent) => percent
+                .parse()
+                .ok()
+                .filter(|percent| *percent > 0.0 && *percent <= 100.0)
+                .map(Limit::Percent),
+            None => limit
+                .parse()
+                .ok()
+                .filter(|count| *count > 0)
+                .map(Limit::Count),
+        };
+        Ok(Self {
+            now,
+            what,
+            limit: limit.ok_or_else(wrong)?,
+        })
+    }
+}
+
+impl Halt {
+    /// Whether it is time.
+    pub(super) fn is_due(&self, tally: Tally, total: Option<u64>) -> bool {
+        let ended = tally.succeeded + tally.failed;
+        let count = match self.what {
+            What::Fail => tally.failed,
+            What::Success => tally.succeeded,
+            What::Done => ended,
+        };
+        match self.limit {
+            Limit::Count(limit) => count >= limit,
+            Limit::Percent(percent) => {
+                ended >= 3 && count as f64 * 100.0 >= percent * total.unwrap_or(ended) as f64
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn due(halt: &str, succeeded: u64, failed: u64, total: Option<u64>) -> bool {
+        let halt: Halt = halt.parse().unwrap();
+        halt.is_due(Tally { succeeded, failed }, total)
+    }
+
+    #[test]
+    fn a_count_or_a_share_is_enough() {
+        assert!(!due("now,fail=2", 9, 1, None));
+        assert!(due("now,fail=2", 0, 2, None));
+        assert!(due("soon,success=1", 1, 0, None));
+        assert!(due("soon,done=3", 1, 2, None));
+        assert!(!due("soon,fail=50%", 0, 1, Some(2)), "too early to tell");
+        assert!(due("soon,fail=10%", 9, 1, Some(10)));
+        assert!(!due("soon,fail=10%", 9, 1, Some(100)));
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for wrong in [
+            "",
+            "now",
+            "later,fail=1",
+            "now,fail",
+            "now,fail=0",
+            "now,fail=101%",
+            "2",
+        ] {
+            assert!(wrong.parse::<Halt>().is_err(), "{wrong}");
+        }
+        assert!("now,done=1".parse::<Halt>().unwrap().now);
+    }
+}

@@ -1,0 +1,478 @@
+//! `loxley run` with real processes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn loxley(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_loxley"));
+    command.arg("run").args(words).stdin(Stdio::null());
+    command
+}
+
+fn run(words: &[&str]) -> Output {
+    loxley(words).output().expect("it runs")
+}
+
+fn with_input(words: &[&str], input: &[u8]) -> Output {
+    let mut child = loxley(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(input).expect("it reads");
+    drop(stdin);
+    child.wait_with_output().expect("it ends")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn sorted(output: &Output) -> Vec<String> {
+    let mut lines: Vec<String> = stdout(output).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("it ended by itself")
+}
+
+#[test]
+fn every_item_is_run_once() {
+    let output = run(&["-j4", "--array", "1-500", "echo"]);
+    let lines: BTreeSet<u32> = stdout(&output)
+        .lines()
+        .map(|line| line.parse().expect("a number"))
+        .collect();
+    assert_eq!(stdout(&output).lines().count(), 500);
+    assert_eq!(lines, (1..=500).collect());
+    assert_eq!(code(&output), 0);
+    assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn order_is_kept_when_asked_for() {
+    let output = run(&[
+        "-k",
+        "-j3",
+        "sleep 0.{}; echo {}",
+        ":::",
+        "3",
+        "1",
+        "2",
+        "0",
+    ]);
+    assert_eq!(stdout(&output), "3\n1\n2\n0\n");
+}
+
+#[test]
+fn the_output_of_tasks_is_not_mixed() {
+    let output = run(&[
+        "-j4",
+        "seq {}00001 {}20000; echo end {}",
+        ":::",
+        "1",
+        "2",
+        "3",
+    ]);
+    let text = stdout(&output);
+    let mut lines = text.lines();
+    for _ in 0..3 {
+        let first: u32 = lines.next().expect("a line").parse().expect("a number");
+        for number in first + 1..first + 20_000 {
+            assert_eq!(lines.next(), Some(number.to_string().as_str()));
+        }
+        assert_eq!(
+            lines.next(),
+            Some(format!("end {}", first / 100_000).as_str())
+        );
+    }
+    assert_eq!(lines.next(), None);
+}
+
+#[test]
+fn items_come_from_lists_lines_files_and_zero_bytes() {
+    assert_eq!(
+        sorted(&run(&["echo {2}{1}", ":::", "a", "b", ":::", "x"])),
+        ["xa", "xb"]
+    );
+    assert_eq!(
+        sorted(&with_input(&["echo [{}]"], b"a b\n\nc")),
+        ["[]", "[a b]", "[c]"]
+    );
+    assert_eq!(
+        sorted(&with_input(&["-0", "echo {}"], b"a\0b\nc\0")),
+        ["a", "b", "c"]
+    );
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("items");
+    fs::write(&file, "1\n2\n").expect("a file");
+    let file = file.to_str().expect("text");
+    assert_eq!(sorted(&run(&["--each-line", file, "echo"])), ["1", "2"]);
+    assert_eq!(
+        sorted(&run(&["echo {1}{2}", "::::", file, ":::", "x"])),
+        ["1x", "2x"]
+    );
+    assert_eq!(
+        sorted(&with_input(&[], b"echo one; exit 0\necho two\n")),
+        ["one", "two"]
+    );
+    assert_eq!(
+        code(&run(&["echo", ":::"])),
+        0,
+        "no items, no tasks, no failure"
+    );
+}
+
+#[test]
+fn standard_input_is_run_as_it_comes() {
+    let mut child = loxley(&["echo"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    for item in ["one", "two", "three"] {
+        writeln!(stdin, "{item}").expect("it reads");
+        assert_eq!(lines.next().expect("a line").expect("text"), item);
+    }
+    drop(stdin);
+    assert!(child.wait().expect("it ends").success());
+}
+
+#[test]
+fn failures_are_counted_in_the_exit_code() {
+    assert_eq!(code(&run(&["exit", ":::", "0", "1", "7"])), 2);
+    assert_eq!(code(&run(&["--array", "1-150", "--no-item", "false"])), 101);
+    assert_eq!(code(&run(&["kill -9 $$", ":::", "1"])), 1);
+    let missing = run(&["no-such-program", ":::", "1"]);
+    assert_eq!(code(&missing), 1);
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("no-such-program"));
+    for wrong in [
+        &["--halt", "whenever", "true", ":::", "1"][..],
+        &["echo {3}", ":::", "1"],
+        &["echo `cat {}`", ":::", "1"],
+        &["--array", "1-2", "echo", ":::", "1"],
+        &["--each-line", "/no/such/file", "echo"],
+        &["--resume", "echo", ":::", "1"],
+        &["--no-such-option"],
+    ] {
+        let output = run(wrong);
+        assert_eq!(code(&output), 255, "{wrong:?}");
+        assert!(!output.stderr.is_empty(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_task_that_fails_is_tried_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let count = directory.path().join("count");
+    let count = count.to_str().expect("text");
+    let flaky = format!("echo x >> {count}; [ $(wc -l < {count}) -ge 3 ] && echo $LOXLEY_ATTEMPT");
+    let output = run(&["--retries", "3", "--no-item", &flaky, ":::", "1"]);
+    assert_eq!(code(&output), 0);
+    assert_eq!(stdout(&output), "3\n", "only the last attempt is shown");
+    fs::remove_file(count).expect("it was made");
+    assert_eq!(
+        code(&run(&["--retries", "1", "--no-item", &flaky, ":::", "1"])),
+        1
+    );
+    assert_eq!(fs::read_to_string(count).expect("text"), "x\nx\n");
+}
+
+#[test]
+fn a_task_that_takes_too_long_is_ended() {
+    let begun = Instant::now();
+    let output = run(&["--timeout", "0.2", "echo {}; sleep {}", ":::", "0", "30"]);
+    assert_eq!(code(&output), 1);
+    assert_eq!(
+        sorted(&output),
+        ["0", "30"],
+        "what it wrote before is shown"
+    );
+    let words = ["-j2", "--timeout", "500%", "sleep {}", ":::"];
+    let output = run(&[&words[..], &["0.1"; 6], &["30"]].concat());
+    assert_eq!(code(&output), 1);
+    assert!(
+        begun.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+#[test]
+fn a_run_halts_soon_or_now() {
+    let begun = Instant::now();
+    let output = run(&[
+        "-j1",
+        "--halt",
+        "soon,fail=1",
+        "echo {}; exit {}",
+        ":::",
+        "0",
+        "1",
+        "0",
+    ]);
+    assert_eq!(stdout(&output), "0\n1\n");
+    assert_eq!(code(&output), 1);
+    let output = run(&[
+        "-j2",
+        "--halt",
+        "now,success=1",
+        "sleep {}",
+        ":::",
+        "30",
+        "0.1",
+        "30",
+    ]);
+    assert_eq!(code(&output), 1, "the one that was killed failed");
+    assert!(begun.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn a_log_lets_a_run_go_on_where_it_stopped() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let log = directory.path().join("log");
+    let log = log.to_str().expect("text");
+    let command = "echo {}; [ {} != 2 ]";
+    let first = run(&[
+        "-j1",
+        "--joblog",
+        log,
+        "--halt",
+        "soon,fail=1",
+        command,
+        ":::",
+        "1",
+        "2",
+        "3",
+    ]);
+    assert_eq!(stdout(&first), "1\n2\n");
+    let lines: Vec<String> = fs::read_to_string(log)
+        .expect("a log")
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(lines.len(), 3);
+    assert!(
+        lines[2].ends_with("\t1\t0\techo 2; [ 2 != 2 ]"),
+        "{}",
+        lines[2]
+    );
+    let dry = run(&[
+        "--dry-run",
+        "--joblog",
+        log,
+        "--resume",
+        command,
+        ":::",
+        "1",
+        "2",
+        "3",
+    ]);
+    assert_eq!(stdout(&dry), "echo 3; [ 3 != 2 ]\n");
+    let again = run(&[
+        "-j1",
+        "--joblog",
+        log,
+        "--resume-failed",
+        command,
+        ":::",
+        "1",
+        "2",
+        "3",
+    ]);
+    assert_eq!(stdout(&again), "2\n3\n");
+    let rest = run(&["--joblog", log, "--resume", command, ":::", "1", "2", "3"]);
+    assert_eq!((stdout(&rest), code(&rest)), (String::new(), 0));
+}
+
+#[test]
+fn results_are_kept_in_files() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path().join("out");
+    let words = [
+        "--results",
+        root.to_str().expect("text"),
+        "echo out {}; echo err >&2",
+        ":::",
+    ];
+    run(&[&words[..], &["a/b", "c d"]].concat());
+    let read = |path: &str| fs::read_to_string(root.join(path)).expect("a result");
+    assert_eq!(read("1/a\\_b/stdout"), "out a/b\n");
+    assert_eq!(read("1/c d/stderr"), "err\n");
+    assert_eq!(read("1/c d/seq"), "2");
+}
+
+#[test]
+fn tags_weights_and_json() {
+    let output = run(&["--tag", "echo x; printf y", ":::", "a b"]);
+    assert_eq!(stdout(&output), "a b\tx\na b\ty");
+    let directory = tempfile::tempdir().expect("a directory");
+    let weights = directory.path().join("weights");
+    fs::write(&weights, "1\n30\n2\n").expect("a file");
+    let weights = weights.to_str().expect("text");
+    let output = run(&["-j1", "--weights", weights, "echo", ":::", "a", "b", "c"]);
+    assert_eq!(stdout(&output), "b\nc\na\n");
+    let output = run(&["--json", "echo {}; exit {#}", ":::", "a"]);
+    let rows: Vec<serde_json::Value> = stdout(&output)
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(rows[0]["stdout"], "a\n");
+    assert_eq!(rows[0]["exit"], 1);
+    assert_eq!(rows[1]["summary"]["failed"], 1);
+}
+
+#[test]
+fn a_straggler_gets_a_second_copy() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mark = directory.path().join("mark");
+    // The first attempt at item 9 hangs; every other returns at once.
+    let line = format!(
+        "sleep 0.02; if [ {{}} = 9 ] && mkdir {} 2> /dev/null; then sleep 30; fi; echo {{}}",
+        mark.display()
+    );
+    let begun = Instant::now();
+    let items: Vec<String> = (1..=12).map(|item| item.to_string()).collect();
+    let items: Vec<&str> = items.iter().map(String::as_str).collect();
+    let output = run(&[&["-j2", "--speculate", &line, ":::"], &items[..]].concat());
+    assert_eq!(code(&output), 0);
+    assert_eq!(stdout(&output).lines().count(), 12, "each is shown once");
+    assert!(
+        begun.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+/// Starts a run of stubborn tasks and waits until they have begun.
+fn interruptible(directory: &Path, line: &str) -> Child {
+    let child = loxley(&["-j2", line, ":::", "1", "2", "3", "4"])
+        .current_dir(directory)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let begun = Instant::now();
+    while !(directory.join("1").exists() && directory.join("2").exists()) {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "the tasks never began"
+        );
+        thread::sleep(Duration::from_millis(5));
+    }
+    child
+}
+
+fn interrupt(child: &Child) {
+    let status = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .expect("kill runs");
+    assert!(status.success());
+}
+
+#[test]
+fn interrupted_once_what_runs_is_finished() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let child = interruptible(directory.path(), "touch {}; sleep 0.5; echo {}");
+    interrupt(&child);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(sorted(&output), ["1", "2"]);
+    assert_eq!(code(&output), 130);
+    assert!(!directory.path().join("3").exists());
+}
+
+#[test]
+fn interrupted_twice_what_runs_is_killed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let begun = Instant::now();
+    let child = interruptible(directory.path(), "echo $$ > {}; sleep 60; echo {}");
+    interrupt(&child);
+    thread::sleep(Duration::from_millis(200));
+    interrupt(&child);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(stdout(&output), "");
+    assert_eq!(code(&output), 130);
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    for item in ["1", "2"] {
+        let pid = fs::read_to_string(directory.path().join(item)).expect("a number");
+        let alive = Path::new("/proc").join(pid.trim()).exists();
+        assert!(!alive, "{pid} still lives");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_stops_the_run() {
+    let begun = Instant::now();
+    let mut child = loxley(&["-j2", "echo {}; sleep 0.01", ":::"])
+        .args((0..10_000).map(|item| item.to_string()))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut first = [0; 2];
+    let mut reader = child.stdout.take().expect("a pipe");
+    reader.read_exact(&mut first).expect("a line");
+    drop(reader);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(code(&output), 0);
+    assert!(
+        begun.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+#[test]
+fn starts_keep_their_distance_and_memory_is_limited() {
+    let begun = Instant::now();
+    assert_eq!(
+        code(&run(&[
+            "-j4", "--delay", "100ms", "true", ":::", "1", "2", "3", "4"
+        ])),
+        0
+    );
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    let greedy = "awk 'BEGIN { s = \"x\"; while (length(s) < 300000000) s = s s }' < /dev/null";
+    assert_eq!(
+        code(&run(&["--memory", "100M", "--no-item", greedy, ":::", "1"])),
+        1
+    );
+}
+
+#[test]
+fn the_report_says_how_balanced_it_was() {
+    let output = run(&[
+        "--report",
+        "always",
+        "-j2",
+        "sleep 0.0{}",
+        ":::",
+        "5",
+        "6",
+        "5",
+        "6",
+    ]);
+    let report = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(report.starts_with("4 succeeded, 0 failed in "), "{report}");
+    for figure in [
+        "load imbalance",
+        "straggler ratio",
+        "worker utilization",
+        "queue-depth variance",
+    ] {
+        assert!(report.contains(figure), "{report}");
+    }
+}
