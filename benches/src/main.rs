@@ -12,6 +12,7 @@
 mod measure;
 mod pool;
 mod report;
+mod sim;
 
 use std::time::Duration;
 
@@ -76,6 +77,8 @@ impl Options {
 enum Part {
     /// The work-stealing pool beside rayon, chili, forte, tokio and a plain crossbeam pool.
     Pool(pool::Arguments),
+    /// The simulator beside SimPy, asimpy and a bare heap.
+    Sim(sim::Arguments),
 }
 
 fn main() -> Result<()> {
@@ -83,5 +86,6 @@ fn main() -> Result<()> {
     let mut report = Report::new(arguments.options.json);
     match arguments.part {
         Part::Pool(pool) => pool::run(&arguments.options, &pool, &mut report),
+        Part::Sim(sim) => sim::run(&sim, &arguments.options, &mut report),
     }
 }

@@ -64,6 +64,11 @@ const STEPS: &[Step] = &[
         run: clippy,
     },
     Step {
+        name: "browser",
+        about: "Chromium for the tests of reports: installed where it is missing and may be",
+        run: browser,
+    },
+    Step {
         name: "unit",
         about: "unit, property, integration and end-to-end tests",
         run: unit,
@@ -135,6 +140,43 @@ fn clippy(suite: &Suite) -> Result<()> {
         "-D",
         "warnings",
     ])
+}
+
+/// The tests that look at pages skip themselves without Chromium; here is the chance to have it.
+fn browser(suite: &Suite) -> Result<()> {
+    if Path::new("/usr/bin/chromium").exists() {
+        return Ok(());
+    }
+    let may_install = Path::new("/usr/bin/apt-get").exists()
+        && suite
+            .command("id")
+            .arg("-u")
+            .output()
+            .is_ok_and(|output| output.stdout == b"0\n");
+    if !may_install {
+        eprintln!("   no Chromium, and no right to install it: tests of pages are skipped");
+        return Ok(());
+    }
+    for arguments in [
+        &["update", "-qq"][..],
+        &[
+            "install",
+            "-y",
+            "-qq",
+            "--no-install-recommends",
+            "chromium",
+        ],
+    ] {
+        let mut command = suite.command("apt-get");
+        command
+            .args(arguments)
+            .env("DEBIAN_FRONTEND", "noninteractive");
+        if let Err(error) = finish(command) {
+            eprintln!("   Chromium could not be installed ({error}): tests of pages are skipped");
+            return Ok(());
+        }
+    }
+    Ok(())
 }
 
 fn unit(suite: &Suite) -> Result<()> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loxley_balance::{Patience, StealAmount, Topology, VictimOrder};
 use loxley_sim::checkers::DequeCheckers;
-use loxley_sim::deque_world::{self, Idle, OwnerEnd, Placement, Spawning, Stealing};
+use loxley_sim::deque_world::{self, DequeWorld, Idle, OwnerEnd, Placement, Spawning, Stealing};
 use loxley_sim::workload::{TaskRecord, WorkloadBuilder};
 use loxley_sim::{Arrivals, DequeSetup, Distribution, EventLog, Load, Workload};
 use proptest::prelude::*;
@@ -255,9 +255,11 @@ fn a_queued_task_takes_no_more_than_32_bytes() {
             arrivals: Arrivals::AtOnce,
         },
     );
-    let (statistics, bytes) = deque_world::run_measuring_memory(&setup, 1, &mut ());
-    assert_eq!(statistics.executed(), 100_032);
+    let mut nobody = ();
+    let world = DequeWorld::new(&setup, 1, &mut nobody);
+    let bytes = world.bytes_per_task();
     assert!(bytes <= 32.05, "{bytes}");
+    assert_eq!(world.run().executed(), 100_032);
 }
 
 #[test]

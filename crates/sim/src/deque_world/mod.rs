@@ -53,21 +53,7 @@ use crate::workload::index_u32;
 /// assert!(statistics.makespan >= statistics.lower_bound());
 /// ```
 pub fn run<O: Observer>(setup: &DequeSetup, seed: u64, observer: &mut O) -> RunStatistics {
-    let mut world = DequeWorld::new(setup, seed, observer);
-    world.run_to_end();
-    world.into_statistics()
-}
-
-/// The same, and how many bytes all deques had room for, per task of the whole run.
-pub fn run_measuring_memory<O: Observer>(
-    setup: &DequeSetup,
-    seed: u64,
-    observer: &mut O,
-) -> (RunStatistics, f64) {
-    let mut world = DequeWorld::new(setup, seed, observer);
-    world.run_to_end();
-    let bytes = world.task_bytes as f64 / f64::from(world.tables.count.max(1));
-    (world.into_statistics(), bytes)
+    DequeWorld::new(setup, seed, observer).run()
 }
 
 /// No task, no victim.
@@ -102,6 +88,9 @@ struct Worker {
     /// The victim this worker is on its way to.
     target: u32,
     asleep: bool,
+    /// The work of the task it will probably take next: read ahead, so that the task has come from
+    /// memory by the time the worker comes back for it.
+    read_ahead: Nanos,
     /// When it looks for work again; a look at any other moment was called off.
     look_at: Nanos,
     totals: WorkerTotals,
@@ -115,7 +104,9 @@ struct Thief {
     rng: Rng,
 }
 
-struct DequeWorld<'a, O> {
+/// A world that is set up and has not begun: the tasks that are there from the start are placed.
+#[derive(Debug)]
+pub struct DequeWorld<'a, O> {
     setup: &'a DequeSetup,
     observer: &'a mut O,
     now: Nanos,
@@ -136,10 +127,10 @@ struct DequeWorld<'a, O> {
     top_speed: f64,
     /// What a probe costs when it costs the same at every distance.
     even_cost: Option<Nanos>,
-    task_bytes: usize,
 }
 
 /// Tasks that have yet to come from outside.
+#[derive(Debug)]
 struct Stream {
     left: u32,
     work: Rng,
@@ -148,6 +139,7 @@ struct Stream {
 }
 
 /// Which worker is next.
+#[derive(Debug)]
 struct Placer {
     next: u32,
     left_here: u32,
@@ -157,7 +149,11 @@ struct Placer {
 }
 
 impl<'a, O: Observer> DequeWorld<'a, O> {
-    fn new(setup: &'a DequeSetup, seed: u64, observer: &'a mut O) -> Self {
+    /// The world of `setup` and `seed`, watched by `observer`.
+    ///
+    /// # Panics
+    /// When the setup has not as many places as workers.
+    pub fn new(setup: &'a DequeSetup, seed: u64, observer: &'a mut O) -> Self {
         assert_eq!(
             setup.speeds.len(),
             setup.topology.len(),
@@ -196,13 +192,30 @@ impl<'a, O: Observer> DequeWorld<'a, O> {
             sampled: (0, 0),
             top_speed: setup.top_speed(),
             even_cost: setup.stealing.as_ref().and_then(Stealing::even_cost),
-            task_bytes: 0,
         };
         world.load(&root);
         for worker in 0..index_u32(world.workers.len()) {
             world.plan_look(worker, 0);
         }
         world
+    }
+
+    /// Runs until all tasks are done (or the time limit passes).
+    pub fn run(mut self) -> RunStatistics {
+        self.run_to_end();
+        self.into_statistics()
+    }
+
+    /// How many bytes the deques have room for, per task that is there from the start.
+    #[must_use]
+    pub fn bytes_per_task(&self) -> f64 {
+        let deques: usize = self
+            .workers
+            .iter()
+            .map(|worker| worker.deque.capacity())
+            .sum();
+        let bytes = (deques + self.shared.capacity()) * size_of::<Task>();
+        bytes as f64 / f64::from(self.tables.count.max(1))
     }
 
     fn run_to_end(&mut self) {
@@ -233,7 +246,8 @@ impl<'a, O: Observer> DequeWorld<'a, O> {
     /// Looks at all queues, seldom enough that it costs a constant time per event.
     fn sample_queues(&mut self, now: Nanos) {
         let (last_time, last_events) = self.sampled;
-        let due = last_events + self.workers.len() as u64;
+        let interval = self.workers.len() as u64;
+        let due = last_events + interval.max(self.statistics.events / 256);
         if self.statistics.events >= due {
             let lengths = self.workers.iter().map(|worker| worker.deque.len());
             self.statistics
@@ -588,9 +602,6 @@ impl<O: Observer> DequeWorld<'_, O> {
             self.statistics.responses.record(self.now - task.ready);
         }
         self.unfinished -= 1;
-        if self.unfinished == 0 {
-            self.note_memory();
-        }
         self.release_successors(worker, task.id);
         self.look(worker);
     }
@@ -644,6 +655,7 @@ impl<O: Observer> DequeWorld<'_, O> {
             OwnerEnd::Newest => hand.deque.pop_back(),
             OwnerEnd::Oldest => hand.deque.pop_front(),
         };
+        hand.read_ahead = hand.deque.back().map_or(0, |next| next.work);
         if let Some(task) = own.or_else(|| self.shared.pop_front()) {
             self.queued -= 1;
             self.start(worker, task);
@@ -816,16 +828,6 @@ impl<O: Observer> DequeWorld<'_, O> {
             .map_or(0, |stealing| stealing.wake_latency);
         self.plan_look(worker, self.now + latency);
     }
-
-    /// What the tasks cost in memory: the room in all deques.
-    fn note_memory(&mut self) {
-        let deques: usize = self
-            .workers
-            .iter()
-            .map(|worker| worker.deque.capacity())
-            .sum();
-        self.task_bytes = (deques + self.shared.capacity()) * size_of::<Task>();
-    }
 }
 
 impl Worker {
@@ -836,6 +838,7 @@ impl Worker {
             started: 0,
             target: NONE,
             asleep: false,
+            read_ahead: 0,
             look_at: NEVER,
             totals: WorkerTotals {
                 speed,
