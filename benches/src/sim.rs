@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use loxley_balance::Rng;
+use loxley_model::{Dispatch, Priority};
 use loxley_sim::deque_world::DequeWorld;
 use loxley_sim::fleet::{self, FleetLoad, FleetSetup, TaskGroup};
 use loxley_sim::{Arrivals, DequeSetup, Distribution, Load};
@@ -125,14 +126,18 @@ fn fleet_ns_per_task(agents: usize, tasks: u32) -> f64 {
     let group = TaskGroup {
         count: tasks,
         work: Distribution::Exponential(0.01),
-        arrivals: Arrivals::Poisson(100.0 * agents as f64 * 0.9),
+        arrivals: Arrivals::AtOnce,
         kind: Arc::default(),
-        priorities: vec![loxley_model::Priority::NORMAL],
+        priorities: vec![Priority::NORMAL],
         declared: true,
         deadline: None,
         onto: None,
     };
     let mut setup = FleetSetup::new(agents, FleetLoad::Groups(vec![group]));
+    // As the agents of a server: fed without asking.
+    for agent in &mut setup.agents {
+        agent.spec.dispatch = Dispatch::KeepFull;
+    }
     setup.config.speculation.enabled = false;
     // The tasks are drawn beforehand: what is measured is the run.
     let drawn = setup.tasks(&Rng::new(1));

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! There are two worlds on one engine. The [deque world](deque_world) models the workers of a
-//! thread pool with the victim orders and the backoff that the pool itself uses. One seed decides
+//! thread pool with the victim orders and the backoff that the pool itself uses. The [fleet](fleet)
+//! puts simulated agents and a simulated network around the real scheduler. One seed decides
 //! everything: the same seed gives the same bytes in the event log.
 
 pub mod arrivals;
@@ -20,10 +21,13 @@ pub mod estimate;
 pub mod event_queue;
 pub mod experiment;
 pub mod fleet;
+mod fleet_scenario;
 pub mod json;
 pub mod library;
 pub mod observer;
+pub mod quality;
 pub mod readers;
+pub mod reference;
 pub mod report;
 pub mod scenario;
 pub mod statistics;

@@ -20,7 +20,16 @@ scenarios![
     "uniform",
     "heterogeneous",
     "deep_hierarchy",
+    "priority_protection",
+    "bursty",
+    "stragglers",
+    "cascading_failure",
+    "flaky_network",
     "all_on_one",
+    "scale_up",
+    "restricted_tasks",
+    "boastful_agent",
+    "partition",
 ];
 
 /// The ready scenario of this name; `-` and `_` are the same.

@@ -13,6 +13,8 @@ use thiserror::Error;
 
 use crate::deque_scenario::DequeSection;
 use crate::deque_world::{self, DequeSetup, Load};
+use crate::fleet::{self, FleetLoad, FleetSetup};
+use crate::fleet_scenario::FleetSection;
 use crate::observer::Observer;
 use crate::statistics::RunStatistics;
 use crate::timeline::{Recorder, Timeline};
@@ -75,6 +77,8 @@ struct ScenarioFile {
     sweep: Option<String>,
     #[serde(default)]
     deque: Option<DequeSection>,
+    #[serde(default)]
+    fleet: Option<FleetSection>,
 }
 
 /// A scenario, read and checked.
@@ -91,6 +95,8 @@ pub struct Scenario {
 pub enum World {
     /// Workers with deques.
     Deque(Box<DequeSetup>),
+    /// Agents around the real scheduler.
+    Fleet(Box<FleetSetup>),
 }
 
 impl Scenario {
@@ -197,6 +203,7 @@ impl World {
     pub fn run<O: Observer>(&self, seed: u64, observer: &mut O) -> RunStatistics {
         match self {
             Self::Deque(setup) => deque_world::run(setup, seed, observer),
+            Self::Fleet(setup) => fleet::run(setup, seed, observer).statistics,
         }
     }
 
@@ -219,6 +226,9 @@ impl World {
             Self::Deque(setup) => (0..setup.speeds.len())
                 .map(|worker| (format!("worker {worker}"), 1))
                 .collect(),
+            Self::Fleet(setup) => (setup.agents.iter().enumerate())
+                .map(|(agent, setup)| (format!("agent {agent}"), setup.spec.slots))
+                .collect(),
         }
     }
 
@@ -232,17 +242,25 @@ impl World {
                 Load::Graph(workload) => workload.len() as u64,
                 Load::Tree { depth, fan_out, .. } => u64::from(*fan_out).pow(u32::from(*depth)),
             },
+            Self::Fleet(setup) => match &setup.load {
+                FleetLoad::Groups(groups) => {
+                    groups.iter().map(|group| u64::from(group.count)).sum()
+                }
+                FleetLoad::Graph(workload, _) => workload.len() as u64,
+                FleetLoad::Given(tasks) => tasks.specs.len() as u64,
+            },
         }
     }
 }
 
 impl ScenarioFile {
     fn build(&self) -> Result<World, ScenarioError> {
-        match &self.deque {
-            Some(deque) => Ok(World::Deque(Box::new(deque.build()?))),
-            None => Err(ScenarioError::value(
+        match (&self.deque, &self.fleet) {
+            (Some(deque), None) => Ok(World::Deque(Box::new(deque.build()?))),
+            (None, Some(fleet)) => Ok(World::Fleet(Box::new(fleet.build()?))),
+            _ => Err(ScenarioError::value(
                 "deque",
-                "a scenario describes a world",
+                "a scenario describes one world, under `deque` or under `fleet`",
             )),
         }
     }
@@ -303,15 +321,31 @@ impl Change {
 
     /// Sets the value in a scenario's tree. The world's key may be left out of the path.
     fn apply(&self, tree: &mut Value) -> Result<(), ScenarioError> {
-        let starts_at_root = tree.get(&self.path[0]).is_some() || self.path[0] == "deque";
-        let mut node = if starts_at_root {
-            tree
-        } else {
-            &mut tree["deque"]
+        let is_fleet = tree.get("fleet").is_some();
+        let mut path = self.path.clone();
+        if is_fleet && path == ["workers"] {
+            path = ["agents", "0", "count"].map(str::to_owned).to_vec();
+        }
+        let starts_at_root = tree.get(&path[0]).is_some() || path[0] == "deque";
+        let mut node = match starts_at_root {
+            true => tree,
+            false if is_fleet => &mut tree["fleet"],
+            false => &mut tree["deque"],
         };
-        for key in &self.path {
+        for key in &path {
             if node.is_null() {
                 *node = Value::Object(serde_json::Map::new());
+            }
+            if let Value::Array(list) = node {
+                let item = key
+                    .parse::<usize>()
+                    .ok()
+                    .and_then(|index| list.get_mut(index));
+                node = item.ok_or_else(|| ScenarioError::Change {
+                    change: self.text.clone(),
+                    problem: format!("there is no item `{key}` in this list"),
+                })?;
+                continue;
             }
             let Value::Object(map) = node else {
                 return Err(ScenarioError::Change {
@@ -335,7 +369,9 @@ impl std::fmt::Display for Change {
 /// The words that [`Change::policy`] knows, for messages.
 pub const POLICY_WORDS: &str = "\
 random, most_loaded, nearest, hierarchical, none (whom to rob); one, half, batchN (how much); \
-poll, backoff, once (what an idle worker does); shared, round_robin, blocks (where tasks start)";
+poll, backoff, once (what an idle worker does); shared, round_robin, blocks (where tasks start); \
+for fleets pull, push, hybrid, strict (who moves tasks), best_fit, exact, fallback, earliest_finish \
+(who gets a task), copies, no_copies (of stragglers)";
 
 fn policy_word(word: &str) -> Option<(&'static str, Value)> {
     let text = |path| Some((path, Value::from(word)));
@@ -345,6 +381,18 @@ fn policy_word(word: &str) -> Option<(&'static str, Value)> {
         "backoff" | "once" => text("stealing.idle"),
         "poll" => Some(("stealing.idle", serde_json::json!({"poll": 0.001}))),
         "shared" | "round_robin" | "blocks" => text("placement"),
+        "pull" | "push" | "hybrid" => text("fleet.load_balancing.strategy"),
+        "best_fit" | "exact" | "fallback" | "earliest_finish" => {
+            text("fleet.load_balancing.capabilities.matching_strategy")
+        }
+        "strict" => Some((
+            "fleet.load_balancing.work_stealing.steal_below_busy",
+            Value::from(false),
+        )),
+        "copies" | "no_copies" => Some((
+            "fleet.load_balancing.speculation.enabled",
+            Value::from(word == "copies"),
+        )),
         _ => {
             let size: usize = word.strip_prefix("batch")?.parse().ok()?;
             Some(("stealing.amount", serde_json::json!({ "batch": size })))
@@ -372,8 +420,7 @@ deque:
 ";
 
     fn workers(world: &World) -> usize {
-        let World::Deque(setup) = world;
-        setup.speeds.len()
+        world.workers().len()
     }
 
     #[test]
@@ -383,7 +430,9 @@ deque:
         let change = Change::parse("workers=8").unwrap();
         assert_eq!(workers(&scenario.build(&[change]).unwrap()), 8);
         let policy = Change::policy("most_loaded+half+stealing.probes=2").unwrap();
-        let World::Deque(setup) = scenario.build(&policy).unwrap();
+        let World::Deque(setup) = scenario.build(&policy).unwrap() else {
+            panic!("the scenario describes a deque world");
+        };
         assert_eq!(setup.stealing.unwrap().probes, 2);
     }
 

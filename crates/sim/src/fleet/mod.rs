@@ -446,9 +446,6 @@ impl<O: Observer> FleetWorld<'_, O> {
                 // It was given up while it was away; told so, it registers again.
                 self.send(agent.0 as u32, Body::Rejoin);
             }
-            Report::Rebalanced { moved } => {
-                self.statistics.successful_searches += u64::from(moved > 0);
-            }
             Report::Refused { job, .. } => self.note_refusal(job.0 as usize),
             _ => {}
         }

@@ -1,0 +1,366 @@
+//! The `fleet:` part of a scenario: what people write, and how it becomes a [`FleetSetup`].
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use loxley_model::{
+    AgentId, AgentSpec, Dispatch, Names, Priority, Resources, RetryRule, SkillId, SkillSet, Span,
+    TaskKind,
+};
+use loxley_policy::Config;
+use serde::Deserialize;
+
+use crate::arrivals::Arrivals;
+use crate::distribution::Distribution;
+use crate::fleet::{AgentSetup, Fault, FleetLoad, FleetSetup, Network, TaskGroup};
+use crate::readers;
+use crate::scenario::ScenarioError;
+use crate::time::{Nanos, nanos};
+
+/// What stands under `fleet:`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FleetSection {
+    agents: Vec<AgentGroup>,
+    #[serde(default)]
+    tasks: Vec<TaskSection>,
+    /// A workload file instead of `tasks`.
+    #[serde(default)]
+    file: Option<PathBuf>,
+    /// Whether the tasks of a file declare their cost.
+    #[serde(default = "yes")]
+    declared: bool,
+    #[serde(default)]
+    network: Network,
+    #[serde(default)]
+    faults: Vec<FaultSection>,
+    /// The scheduler's configuration, as under `load_balancing:` in its own file.
+    #[serde(default)]
+    load_balancing: Option<serde_json::Value>,
+    #[serde(default)]
+    until: Option<f64>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn normal_speed() -> f64 {
+    1.0
+}
+
+fn normal_priority() -> Vec<u8> {
+    vec![3]
+}
+
+/// Agents that are alike.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AgentGroup {
+    #[serde(default = "one")]
+    count: u32,
+    #[serde(default)]
+    skills: Vec<String>,
+    #[serde(default = "one")]
+    slots: u32,
+    /// The speed that it claims.
+    #[serde(default = "normal_speed")]
+    speed: f64,
+    /// The speed that it has; the claimed one when left out.
+    #[serde(default)]
+    true_speed: Option<f64>,
+    /// Memory in bytes; 0 is endless.
+    #[serde(default)]
+    memory: u64,
+    /// How often an attempt fails.
+    #[serde(default)]
+    failure: f64,
+    /// How often a task takes longer, and how many times as long.
+    #[serde(default)]
+    straggler: Option<(f64, f64)>,
+    /// When it registers, in seconds.
+    #[serde(default)]
+    joins: f64,
+    /// Seconds between heartbeats; none when left out.
+    #[serde(default)]
+    heartbeat: Option<f64>,
+    #[serde(default)]
+    dispatch: DispatchSection,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum DispatchSection {
+    #[default]
+    OnRequest,
+    KeepFull,
+}
+
+/// Tasks that are alike.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TaskSection {
+    count: u32,
+    work: Distribution,
+    #[serde(default)]
+    arrivals: Arrivals,
+    #[serde(default)]
+    skills: Vec<String>,
+    /// Given to the tasks in turn.
+    #[serde(default = "normal_priority")]
+    priorities: Vec<u8>,
+    #[serde(default)]
+    memory: u64,
+    #[serde(default)]
+    retries: u32,
+    /// Seconds that one attempt may take.
+    #[serde(default)]
+    time_limit: Option<f64>,
+    /// Seconds after submission by which it should be done.
+    #[serde(default)]
+    deadline: Option<f64>,
+    /// Whether a second copy may run elsewhere.
+    #[serde(default)]
+    speculate: bool,
+    /// Whether the expected cost is declared.
+    #[serde(default = "yes")]
+    declared: bool,
+    /// The agent on whose queue they are put.
+    #[serde(default)]
+    onto: Option<u32>,
+}
+
+/// Something that goes wrong at a moment, for a while or for good.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FaultSection {
+    at: f64,
+    /// Until the agent is well again; for good when left out.
+    #[serde(default)]
+    lasting: Option<f64>,
+    what: FaultKind,
+    agents: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum FaultKind {
+    /// The process dies.
+    Crash,
+    /// No message gets through.
+    Cut,
+    /// It is so many times slower.
+    Slow(f64),
+    /// It unregisters in good order.
+    Leave,
+}
+
+impl FleetSection {
+    pub(crate) fn build(&self) -> Result<FleetSetup, ScenarioError> {
+        let mut skills = Names::new();
+        let mut agents = Vec::new();
+        for group in &self.agents {
+            group.build(&mut agents, &mut skills)?;
+        }
+        if agents.is_empty() {
+            return Err(ScenarioError::value(
+                "agents",
+                "there is at least one agent",
+            ));
+        }
+        let load = self.load(&mut skills, agents.len())?;
+        let mut faults = Vec::new();
+        for fault in &self.faults {
+            fault.build(&mut faults, agents.len())?;
+        }
+        faults.sort_by_key(|(at, _)| *at);
+        Ok(FleetSetup {
+            config: self.config()?,
+            agents,
+            load,
+            network: self.network()?,
+            faults,
+            skills,
+            clock_skew: 0,
+            until: self.until.map(nanos),
+        })
+    }
+
+    fn config(&self) -> Result<Config, ScenarioError> {
+        let Some(section) = &self.load_balancing else {
+            return Ok(Config::default());
+        };
+        // JSON is YAML too, so the one reader of configurations reads this one.
+        let text = serde_json::json!({ "load_balancing": section }).to_string();
+        loxley_config::parse(&text).map_err(|mistakes| {
+            let first = mistakes.iter().next().map(ToString::to_string);
+            ScenarioError::value("load_balancing", first.unwrap_or_default())
+        })
+    }
+
+    fn network(&self) -> Result<Network, ScenarioError> {
+        let network = self.network;
+        if let Some(problem) = network.delay.problem() {
+            return Err(ScenarioError::value("network.delay", problem));
+        }
+        let good = (0.0..1.0).contains(&network.loss)
+            && (0.0..=1.0).contains(&network.duplicate)
+            && network.retransmit > 0.0;
+        if good {
+            Ok(network)
+        } else {
+            let problem = "loss is below 1, duplicate a share, retransmit positive";
+            Err(ScenarioError::value("network", problem))
+        }
+    }
+
+    fn load(&self, skills: &mut Names<SkillId>, agents: usize) -> Result<FleetLoad, ScenarioError> {
+        if let Some(path) = &self.file {
+            let workload = readers::read(path)
+                .map_err(|error| ScenarioError::value("file", error.to_string()))?
+                .split_processors();
+            for name in workload.tasks().iter().flat_map(|task| &task.skills) {
+                intern(skills, name)?;
+            }
+            return Ok(FleetLoad::Graph(Arc::new(workload), self.declared));
+        }
+        if self.tasks.iter().all(|group| group.count == 0) {
+            return Err(ScenarioError::value("tasks", "nothing to do"));
+        }
+        let groups = self
+            .tasks
+            .iter()
+            .map(|group| group.build(skills, agents))
+            .collect::<Result<_, _>>()?;
+        Ok(FleetLoad::Groups(groups))
+    }
+}
+
+fn intern(skills: &mut Names<SkillId>, name: &str) -> Result<SkillId, ScenarioError> {
+    skills
+        .intern(name)
+        .map_err(|error| ScenarioError::value("skills", error.to_string()))
+}
+
+fn skill_set(names: &[String], skills: &mut Names<SkillId>) -> Result<SkillSet, ScenarioError> {
+    names.iter().map(|name| intern(skills, name)).collect()
+}
+
+impl AgentGroup {
+    fn build(
+        &self,
+        agents: &mut Vec<AgentSetup>,
+        skills: &mut Names<SkillId>,
+    ) -> Result<(), ScenarioError> {
+        let skills = skill_set(&self.skills, skills)?;
+        let true_speed = self.true_speed.unwrap_or(self.speed);
+        let positive = |value: f64| value > 0.0 && value.is_finite();
+        if !positive(self.speed) || !positive(true_speed) || self.slots == 0 {
+            let problem = "an agent has a positive speed and at least one slot";
+            return Err(ScenarioError::value("agents", problem));
+        }
+        for _ in 0..self.count {
+            let mut spec = AgentSpec::new(AgentId(agents.len() as u64), skills.clone());
+            spec.slots = self.slots;
+            spec.speed = self.speed;
+            spec.resources.memory_bytes = self.memory;
+            spec.heartbeats = self.heartbeat.is_some();
+            spec.dispatch = match self.dispatch {
+                DispatchSection::OnRequest => Dispatch::OnRequest,
+                DispatchSection::KeepFull => Dispatch::KeepFull,
+            };
+            agents.push(AgentSetup {
+                spec,
+                true_speed,
+                failure: self.failure,
+                straggler: self.straggler.unwrap_or((0.0, 1.0)),
+                joins: nanos(self.joins),
+                heartbeat: self.heartbeat.map(|interval| nanos(interval).max(1)),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl TaskSection {
+    fn build(
+        &self,
+        skills: &mut Names<SkillId>,
+        agents: usize,
+    ) -> Result<TaskGroup, ScenarioError> {
+        if let Some(problem) = self.work.problem() {
+            return Err(ScenarioError::value("tasks.work", problem));
+        }
+        if let Some(problem) = self.arrivals.problem() {
+            return Err(ScenarioError::value("tasks.arrivals", problem));
+        }
+        if self.onto.is_some_and(|agent| agent as usize >= agents) {
+            return Err(ScenarioError::value("tasks.onto", "there is no such agent"));
+        }
+        let priorities = self
+            .priorities
+            .iter()
+            .map(|&level| Priority::new(level))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| ScenarioError::value("tasks.priorities", error.to_string()))?;
+        if priorities.is_empty() {
+            return Err(ScenarioError::value("tasks.priorities", "at least one"));
+        }
+        Ok(TaskGroup {
+            count: self.count,
+            work: self.work,
+            arrivals: self.arrivals,
+            kind: Arc::new(TaskKind {
+                skills: skill_set(&self.skills, skills)?,
+                needs: Resources {
+                    memory_bytes: self.memory,
+                    ..Resources::default()
+                },
+                time_limit: self.time_limit.map(|limit| Span(nanos(limit))),
+                retry: RetryRule {
+                    retries: self.retries,
+                    ..RetryRule::default()
+                },
+                speculate: self.speculate,
+                ..TaskKind::default()
+            }),
+            priorities,
+            declared: self.declared,
+            deadline: self.deadline.map(nanos),
+            onto: self.onto.map(|agent| AgentId(u64::from(agent))),
+        })
+    }
+}
+
+impl FaultSection {
+    fn build(&self, faults: &mut Vec<(Nanos, Fault)>, agents: usize) -> Result<(), ScenarioError> {
+        for &agent in &self.agents {
+            if agent as usize >= agents {
+                return Err(ScenarioError::value(
+                    "faults.agents",
+                    "there is no such agent",
+                ));
+            }
+            let (bad, good) = match self.what {
+                FaultKind::Crash => (Fault::Crash(agent), Fault::Start(agent)),
+                FaultKind::Cut => (Fault::Cut(agent), Fault::Mend(agent)),
+                FaultKind::Slow(factor) if factor > 0.0 && factor.is_finite() => {
+                    (Fault::Slow(agent, factor), Fault::Slow(agent, 1.0))
+                }
+                FaultKind::Slow(_) => {
+                    return Err(ScenarioError::value("faults.slow", "a factor is positive"));
+                }
+                FaultKind::Leave => (Fault::Leave(agent), Fault::Start(agent)),
+            };
+            faults.push((nanos(self.at), bad));
+            if let Some(lasting) = self.lasting {
+                faults.push((nanos(self.at + lasting), good));
+            }
+        }
+        Ok(())
+    }
+}

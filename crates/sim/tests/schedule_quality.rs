@@ -1,0 +1,157 @@
+//! Our scheduler against list scheduling, HEFT, known optima and plain stealing on real graphs.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test: a failure is the message"
+)]
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use loxley_sim::quality::{Makespans, geometric_mean, makespans};
+use loxley_sim::reference::{b_level, heft};
+use loxley_sim::workload::{TaskRecord, WorkloadBuilder};
+use loxley_sim::{Workload, readers};
+use proptest::prelude::*;
+
+/// What counts as equal. The goal beyond this claim is list scheduling itself, at 1.003 of it.
+const TOLERANCE: f64 = 1.003;
+
+fn data() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let candidates = [root.join("../shared/data"), root.join("../../shared/data")];
+    let found = candidates.into_iter().find(|folder| folder.is_dir());
+    if found.is_none() {
+        println!("skipped: no folder ../shared/data beside the repository");
+    }
+    found
+}
+
+fn graphs(folder: &Path) -> Vec<(String, Arc<Workload>)> {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    paths
+        .into_iter()
+        .map(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            (name, Arc::new(readers::read(&path).unwrap()))
+        })
+        .collect()
+}
+
+fn optima(data: &Path, processors: u32) -> HashMap<String, u64> {
+    let path = data.join(format!("stg/optima/Case50_{processors}_OPT.csv"));
+    std::fs::read_to_string(path)
+        .unwrap()
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split(',');
+            let name = words.next()?.strip_prefix("50/")?.to_owned();
+            let optimum: u64 = words.nth(1)?.trim().parse().ok()?;
+            Some((name, optimum * 1_000_000_000))
+        })
+        .collect()
+}
+
+/// Geometric means of the makespans over some yardstick.
+fn means(rows: &[(Makespans, u64)]) -> [f64; 5] {
+    let of = |figure: fn(&Makespans) -> u64| {
+        let ratios: Vec<f64> = rows
+            .iter()
+            .map(|(row, yardstick)| figure(row) as f64 / *yardstick as f64)
+            .collect();
+        geometric_mean(&ratios)
+    };
+    [
+        of(|row| row.b_level),
+        of(|row| row.heft),
+        of(|row| row.ours),
+        of(|row| row.ours_blind),
+        of(|row| row.stealing),
+    ]
+}
+
+#[test]
+fn on_standard_task_graphs_ours_is_no_worse_than_plain_stealing() {
+    let Some(data) = data() else { return };
+    println!("÷ optimum     b-level    HEFT    ours   blind  stealing");
+    for processors in [4, 8, 16] {
+        let optima = optima(&data, processors);
+        let rows: Vec<(Makespans, u64)> = graphs(&data.join("stg/50"))
+            .iter()
+            .map(|(name, workload)| {
+                let row = makespans(workload, processors, 1);
+                let optimum = optima[name];
+                for makespan in [
+                    row.b_level,
+                    row.heft,
+                    row.ours,
+                    row.ours_blind,
+                    row.stealing,
+                ] {
+                    assert!(makespan >= optimum, "{name}: nothing beats a known optimum");
+                }
+                (row, optimum)
+            })
+            .collect();
+        let [list, heft, ours, blind, stealing] = means(&rows);
+        println!(
+            "P = {processors:3}       {list:.4}  {heft:.4}  {ours:.4}  {blind:.4}  {stealing:.4}"
+        );
+        assert!(ours <= stealing * TOLERANCE, "{ours} against {stealing}");
+    }
+}
+
+#[test]
+fn on_scientific_workflows_ours_is_no_worse_than_plain_stealing() {
+    let Some(data) = data() else { return };
+    println!("÷ bound       b-level    HEFT    ours   blind  stealing");
+    for processors in [4, 16, 64] {
+        let rows: Vec<(Makespans, u64)> = graphs(&data.join("wfinstances"))
+            .iter()
+            .map(|(_, workload)| {
+                let row = makespans(workload, processors, 1);
+                (row, row.lower_bound)
+            })
+            .collect();
+        let [list, heft, ours, blind, stealing] = means(&rows);
+        println!(
+            "P = {processors:3}       {list:.4}  {heft:.4}  {ours:.4}  {blind:.4}  {stealing:.4}"
+        );
+        assert!(ours <= stealing * TOLERANCE, "{ours} against {stealing}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn reference_schedules_are_schedules(
+        works in prop::collection::vec(0_u64..100, 1..40),
+        edges in prop::collection::vec((0_u32..40, 0_u32..40), 0..80),
+        processors in 1_u32..6,
+    ) {
+        let mut builder = WorkloadBuilder::default();
+        for (index, work) in works.iter().enumerate() {
+            builder.add(TaskRecord::new(format!("t{index}"), *work));
+        }
+        for (one, other) in edges {
+            let (before, after) = (one.min(other), one.max(other));
+            if before != after && after < builder.len() {
+                builder.edge(before, after);
+            }
+        }
+        let workload = builder.build().unwrap();
+        let list = b_level::schedule(&workload, processors);
+        prop_assert_eq!(list.problem(&workload), None);
+        let speeds: Vec<f64> = (0..processors).map(|index| 1.0 + f64::from(index)).collect();
+        let planned = heft::schedule(&workload, &speeds);
+        prop_assert_eq!(planned.problem(&workload), None);
+        let count = f64::from(processors);
+        let bound = workload.total_work() as f64 / count
+            + (1.0 - 1.0 / count) * workload.critical_path() as f64;
+        prop_assert!(list.makespan() as f64 <= bound + 1e-6);
+    }
+}
