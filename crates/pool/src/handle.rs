@@ -1,21 +1,21 @@
 //! `spawn`: a unit whose result somebody may want.
 //!
-//! A [`Task`](self) is shared by the queue it waits in and by its [`Handle`]. Whoever comes first
+//! A task is shared by the queue it waits in and by its [`Handle`]. Whoever comes first
 //! takes the closure out: a worker that found it in a queue, or the one who waits for it, if that is
 //! a worker of the same pool. The other finds nothing to do. So waiting for a unit that has not
 //! started never depends on a free worker.
 
 use std::future::Future;
-use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::thread;
 
 use crate::pool::Shared;
-use crate::sync::{AtomicU32, Mutex, Ordering, lock};
+use crate::slot::{Slot, Waiter};
+use crate::sync::{AtomicU32, Ordering};
 use crate::unit::{Header, Kind, Lineage, UnitRef};
 use crate::wait::{Awaited, Runner};
 use crate::worker::{Worker, with_current};
@@ -47,10 +47,7 @@ impl<T: Send + 'static> Handle<T> {
             header: Header::new(Task::<F, T>::run_queued, std::ptr::null(), Kind::Heap),
             lineage: Lineage::root(),
             runner: AtomicU32::new(0),
-            slot: Mutex::new(Slot {
-                stage: Stage::Waiting(body),
-                waiters: Vec::new(),
-            }),
+            slot: Slot::waiting(body),
         });
         let handle = Self {
             task: Arc::clone(&task) as _,
@@ -80,10 +77,7 @@ impl<T: Send + 'static> Promise<T> {
             ),
             lineage: Lineage::root(),
             runner: AtomicU32::new(u32::MAX),
-            slot: Mutex::new(Slot {
-                stage: Stage::Running,
-                waiters: Vec::new(),
-            }),
+            slot: Slot::running(),
         });
         let handle = Handle {
             task: Arc::clone(&task) as _,
@@ -93,7 +87,7 @@ impl<T: Send + 'static> Promise<T> {
     }
 
     pub(crate) fn fulfil(&self, result: thread::Result<T>) {
-        self.0.end(Stage::Over(result));
+        self.0.slot.finish(result);
     }
 }
 
@@ -159,29 +153,6 @@ impl<T> Future for Handle<T> {
     }
 }
 
-/// Who is to be told of the end.
-enum Waiter {
-    Thread(thread::Thread),
-    Task(Waker),
-}
-
-impl Waiter {
-    fn tell(self) {
-        match self {
-            Self::Thread(thread) => thread.unpark(),
-            Self::Task(waker) => waker.wake(),
-        }
-    }
-
-    fn is_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Thread(a), Self::Thread(b)) => a.id() == b.id(),
-            (Self::Task(a), Self::Task(b)) => a.will_wake(b),
-            _ => false,
-        }
-    }
-}
-
 /// A task, as its handle sees it: the closure's type does not matter.
 trait Outcome<T>: Send + Sync {
     fn is_over(&self) -> bool;
@@ -203,20 +174,7 @@ struct Task<F, T> {
     lineage: Lineage,
     /// One more than the seat of the worker that runs it.
     runner: AtomicU32,
-    slot: Mutex<Slot<F, T>>,
-}
-
-struct Slot<F, T> {
-    stage: Stage<F, T>,
-    waiters: Vec<Waiter>,
-}
-
-enum Stage<F, T> {
-    Waiting(F),
-    Running,
-    Over(thread::Result<T>),
-    /// Cancelled, or the result was taken.
-    Empty,
+    slot: Slot<F, T>,
 }
 
 // SAFETY: the header holds a function and a null pointer; the rest is `Sync` when its content is
@@ -239,33 +197,16 @@ where
     }
 
     fn run(&self, worker: &Worker<'_>) {
-        let Some(body) = self.begin() else { return };
+        let Some(body) = self.slot.begin() else {
+            return;
+        };
         self.runner
             .store(worker.index as u32 + 1, Ordering::Relaxed);
         let result = worker.within(&raw const self.lineage, || {
             catch_unwind(AssertUnwindSafe(body))
         });
         worker.counters().detached_done.add(1);
-        self.end(Stage::Over(result));
-    }
-
-    fn begin(&self) -> Option<F> {
-        let mut slot = lock(&self.slot);
-        match mem::replace(&mut slot.stage, Stage::Running) {
-            Stage::Waiting(body) => Some(body),
-            other => {
-                slot.stage = other;
-                None
-            }
-        }
-    }
-
-    fn end(&self, stage: Stage<F, T>) {
-        let mut slot = lock(&self.slot);
-        slot.stage = stage;
-        let waiters = mem::take(&mut slot.waiters);
-        drop(slot);
-        waiters.into_iter().for_each(Waiter::tell);
+        self.slot.finish(result);
     }
 }
 
@@ -275,34 +216,19 @@ where
     T: Send,
 {
     fn is_over(&self) -> bool {
-        matches!(lock(&self.slot).stage, Stage::Over(_) | Stage::Empty)
+        self.slot.is_over()
     }
 
     fn add_waiter(&self, waiter: Waiter) -> bool {
-        let mut slot = lock(&self.slot);
-        if matches!(slot.stage, Stage::Over(_) | Stage::Empty) {
-            return false;
-        }
-        if !slot.waiters.iter().any(|known| known.is_same(&waiter)) {
-            slot.waiters.push(waiter);
-        }
-        true
+        self.slot.add_waiter(waiter)
     }
 
     fn cancel(&self) -> bool {
-        // The closure is dropped outside of the lock.
-        let body = self.begin();
-        if body.is_some() {
-            self.end(Stage::Empty);
-        }
-        body.is_some()
+        self.slot.cancel()
     }
 
     fn take(&self) -> thread::Result<T> {
-        match mem::replace(&mut lock(&self.slot).stage, Stage::Empty) {
-            Stage::Over(result) => result,
-            _ => panic!("the result of a unit was taken twice"),
-        }
+        self.slot.take()
     }
 
     fn run_now(self: Arc<Self>, worker: &Worker<'_>) {

@@ -156,6 +156,10 @@ where
     B: FnOnce(&Worker<'_>) -> RB + Send,
     RB: Send,
 {
+    if worker.is_full() {
+        let first = a(worker);
+        return (first, b(worker));
+    }
     let unit = JoinUnit::new(worker, b);
     // The pointer is made from the whole unit, so it may be cast back to the whole.
     let header = NonNull::from(&unit).cast::<Header>();

@@ -179,6 +179,16 @@ impl Block {
 
 impl Pool {
     /// Calls `body` for each item of a slice or range, in parallel.
+    ///
+    /// ```
+    /// # let pool = loxley_pool::Pool::new()?;
+    /// let total = std::sync::atomic::AtomicU64::new(0);
+    /// pool.par_for(0..100_u64, |i| {
+    ///     total.fetch_add(i, std::sync::atomic::Ordering::Relaxed);
+    /// });
+    /// assert_eq!(total.into_inner(), 4950);
+    /// # Ok::<(), loxley_pool::BuildError>(())
+    /// ```
     pub fn par_for<D, F>(&self, items: D, body: F)
     where
         D: Divide,
@@ -197,6 +207,15 @@ impl Pool {
     }
 
     /// Maps each item and combines the results in the order of the items.
+    ///
+    /// `reduce` must be associative and `identity` neutral; it need not be commutative.
+    ///
+    /// ```
+    /// # let pool = loxley_pool::Pool::new()?;
+    /// let longest = pool.map_reduce(&["a", "ccc", "bb"][..], || 0, |s| s.len(), usize::max);
+    /// assert_eq!(longest, 3);
+    /// # Ok::<(), loxley_pool::BuildError>(())
+    /// ```
     pub fn map_reduce<D, R, I, M, C>(&self, items: D, identity: I, map: M, reduce: C) -> R
     where
         D: Divide,

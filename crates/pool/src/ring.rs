@@ -115,14 +115,19 @@ impl<'r, T> RingOwner<'r, T> {
         self.bottom.get().wrapping_sub(self.split.get())
     }
 
-    /// Puts an entry on the private end.
+    /// Is there no room for another entry?
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        // An old `top` makes it look fuller than it is, never emptier.
+        let top = self.ring.top.load(Ordering::Relaxed);
+        self.bottom.get().wrapping_sub(top) >= CAPACITY
+    }
+
+    /// Puts an entry on the private end. The ring must not be full.
     #[inline]
     pub(crate) fn push(&self, entry: NonNull<T>) {
         let bottom = self.bottom.get();
-        debug_assert!(
-            bottom.wrapping_sub(self.ring.top.load(Ordering::Relaxed)) < CAPACITY,
-            "the ring is full"
-        );
+        debug_assert!(!self.is_full(), "there must be room");
         self.ring.slots[bottom % CAPACITY].store(entry.as_ptr(), Ordering::Relaxed);
         self.bottom.set(bottom.wrapping_add(1));
     }
@@ -212,6 +217,21 @@ mod tests {
         assert!(owner.pop());
         assert!(!owner.pop(), "the oldest is gone");
         assert!(!owner.pop(), "and stays gone");
+    }
+
+    #[test]
+    fn a_ring_says_when_it_is_full() {
+        let mut a = 1;
+        let ring = Ring::new();
+        let owner = RingOwner::new(&ring);
+        for _ in 0..CAPACITY {
+            assert!(!owner.is_full());
+            owner.push(entry(&mut a));
+        }
+        assert!(owner.is_full());
+        owner.expose();
+        assert_eq!(ring.steal(), Steal::Taken(entry(&mut a)));
+        assert!(!owner.is_full());
     }
 
     #[test]

@@ -197,7 +197,13 @@ impl<'p> Worker<'p> {
         !self.room.get() & !self.seat.hungry.load(Ordering::Relaxed)
     }
 
-    /// Puts a join's unit in the ring and shows thieves what they want to see.
+    /// Can no further join be forked? Then it is two plain calls, whoever asked.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.ring.is_full()
+    }
+
+    /// Puts a join's unit in the ring, which is not full, and shows thieves what they want to see.
     #[inline]
     pub(crate) fn fork(&self, unit: UnitRef) {
         self.ring.push(unit.into_raw());

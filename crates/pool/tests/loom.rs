@@ -19,6 +19,8 @@ mod priority;
 mod ring;
 #[path = "../src/sleep.rs"]
 mod sleep;
+#[path = "../src/slot.rs"]
+mod slot;
 #[path = "../src/sync.rs"]
 mod sync;
 #[path = "../src/tally.rs"]
@@ -36,6 +38,7 @@ use latch::{Latch, Settled};
 use priority::Priority;
 use ring::{Ring, RingOwner, Steal};
 use sleep::{LieDown, Sleep};
+use slot::{Slot, Waiter};
 use tally::Tally;
 
 /// Counts how often each entry was taken.
@@ -442,5 +445,47 @@ fn two_units_find_two_workers() {
             worker.join().unwrap();
         }
         assert_eq!(model.done.load(Ordering::Relaxed), 2);
+    });
+}
+
+/// Notes that it was woken.
+struct Bell(std::sync::atomic::AtomicBool);
+
+impl std::task::Wake for Bell {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_unit_runs_or_is_cancelled_and_its_waiter_is_told() {
+    loom::model(|| {
+        let model = Arc::new((Slot::<u32, u32>::waiting(7), AtomicUsize::new(0)));
+        let bell = std::sync::Arc::new(Bell(std::sync::atomic::AtomicBool::new(false)));
+        let runner = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || {
+                if let Some(body) = model.0.begin() {
+                    model.1.fetch_add(1, Ordering::Relaxed);
+                    model.0.finish(Ok(body));
+                }
+            })
+        };
+        let canceller = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || {
+                if model.0.cancel() {
+                    model.1.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        let asked = model
+            .0
+            .add_waiter(Waiter::Task(std::sync::Arc::clone(&bell).into()));
+        runner.join().unwrap();
+        canceller.join().unwrap();
+        assert_eq!(model.1.load(Ordering::Relaxed), 1, "either, not both");
+        assert!(model.0.is_over());
+        assert_eq!(asked, bell.0.load(std::sync::atomic::Ordering::SeqCst));
     });
 }
