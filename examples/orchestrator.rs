@@ -63,17 +63,18 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(steps.last(), Some(&6));
 
     // A list with a mistake changes nothing, and the mistake is named.
-    let wrong = LISTS.replace(
-        r#""dependencies": ["outline"]"#,
-        r#""dependencies": ["outlien"]"#,
-    );
+    let wrong = r#"{"tasks": [
+        {"id": "index", "skills": ["write"], "dependencies": ["outlien"]},
+        {"id": "cover", "skills": ["paint"], "priority": 7}
+    ]}"#;
     scheduler.start();
     let refusal = scheduler
-        .import(&Plan::from_json(&wrong)?, &Job::new(), |_| Value::Null)
+        .import(&Plan::from_json(wrong)?, &Job::new(), |_| Value::Null)
         .err()
-        .ok_or("nobody knows `outlien`")?;
+        .ok_or("nobody knows `outlien`, and 7 is no priority")?;
     println!("{refusal}");
-    assert!(refusal.to_string().contains("`outlien`"));
+    assert!(refusal.to_string().contains("priority 7 is not between 1"));
+    assert_eq!(scheduler.counts().submitted, 6);
     Ok(())
 }
 

@@ -66,6 +66,8 @@
 //! | to know what is wrong | [`Scheduler::health`] |
 //! | to follow along | [`Scheduler::on_progress`], [`Scheduler::on_event`], [`Scheduler::subscribe`] |
 //! | to take over an orchestrator's lists | [`Plan`], [`Scheduler::import`] |
+//! | to split one computation over the cores of this machine | [`pool`] |
+//! | to try a configuration in virtual time first | the feature `sim`, which adds `loxley::sim` |
 //! | other thresholds | [`Config`], [`SchedulerBuilder::config_file`], [`Scheduler::reload`] |
 //!
 //! # What you can rely on
@@ -106,6 +108,9 @@ pub use loxley_policy::{
     Learning, Liveness, Matching, Metrics, MetricsRules, Performance, Prefetch, PriorityRules,
     ProblemKind, Quotas, Severity, Speculation, Strategy, TaskStatus, Thresholds, WorkStealing,
 };
+pub use loxley_pool as pool;
+#[cfg(feature = "sim")]
+pub use loxley_sim as sim;
 pub use plan::{ImportError, Plan, PlanError, PlannedAgent, PlannedTask};
 pub use scheduler::{Assignment, Leftover, Scheduler, SchedulerBuilder, Submitted, Ticket};
 pub use state::CancelSignal;

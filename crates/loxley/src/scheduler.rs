@@ -755,7 +755,7 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
         let id = state.directory.task_id(&task.into())?;
         let core = state.core.explain(id)?;
         let now = self.shared.clock.now();
-        Some(Explanation::new(core, now, &state.directory))
+        Some(Explanation::new(core, now, &state.core, &state.directory))
     }
 
     /// What is wrong with the fleet, and what to do about it; empty when nothing is.
@@ -884,8 +884,7 @@ impl<T> Shared<T> {
                 Err(TryLockError::WouldBlock) => return,
             };
             loop {
-                let (notices, new) = self.take_mail();
-                listeners.extend(new);
+                let notices = self.take_mail(&mut listeners);
                 if notices.is_empty() {
                     break;
                 }
@@ -902,12 +901,12 @@ impl<T> Shared<T> {
         }
     }
 
-    fn take_mail(&self) -> (Vec<Notice<T>>, Vec<Listener<T>>) {
+    fn take_mail(&self, listeners: &mut Vec<Listener<T>>) -> Vec<Notice<T>> {
         let mut state = self.lock();
-        (
-            mem::take(&mut state.outbox),
-            mem::take(&mut state.new_listeners),
-        )
+        listeners.append(&mut state.new_listeners);
+        // When nobody is left to listen, no notices are made any more.
+        state.listening = !listeners.is_empty();
+        mem::take(&mut state.outbox)
     }
 }
 

@@ -8,7 +8,8 @@ use std::fmt;
 use loxley_model::{AgentId, Failure, SkillId, Span, TaskId, Time};
 use loxley_policy::{
     AgentStatus as CoreAgentStatus, Explanation as CoreExplanation, Liveness, Obstacle, Place,
-    Problem as CoreProblem, ProblemKind, Reason, Remedy, Severity, UtilizationSample as CoreSample,
+    Problem as CoreProblem, ProblemKind, Reason, Remedy, Scheduler as CoreScheduler, Severity,
+    UtilizationSample as CoreSample,
 };
 
 use crate::directory::Directory;
@@ -118,14 +119,22 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    pub(crate) fn new(mut core: CoreExplanation, now: Time, directory: &Directory) -> Self {
+    pub(crate) fn new(
+        mut core: CoreExplanation,
+        now: Time,
+        scheduler: &CoreScheduler,
+        directory: &Directory,
+    ) -> Self {
         // The core knows the time of its last input; by now it may be later.
         if let (Place::Running { running_for, .. }, Some(started)) =
             (&mut core.status.place, core.status.started)
         {
             *running_for = now.since(started);
         }
-        let speaker = Speaker { directory };
+        let speaker = Speaker {
+            scheduler,
+            directory,
+        };
         Self {
             task: directory.task_ref(core.status.task),
             place: speaker.place(&core.status.place),
@@ -159,12 +168,18 @@ impl fmt::Display for Explanation {
 
 /// Puts the core's values into words.
 struct Speaker<'a> {
+    scheduler: &'a CoreScheduler,
     directory: &'a Directory,
 }
 
 impl Speaker<'_> {
     fn agent(&self, id: AgentId) -> String {
         format!("`{}`", self.directory.agent_name(id))
+    }
+
+    fn has_free_slot(&self, id: AgentId) -> bool {
+        let status = self.scheduler.agent_status(id);
+        status.is_some_and(|status| status.running.len() < status.slots as usize)
     }
 
     fn task(&self, id: TaskId) -> String {
@@ -278,11 +293,18 @@ impl Speaker<'_> {
             Obstacle::AgentsUnavailable(count) => {
                 format!("{count} capable agents are silent, draining or suspended")
             }
-            Obstacle::BehindOthers { agent, ahead } => {
+            Obstacle::BehindOthers { agent, ahead: 1 } => {
                 format!(
-                    "{ahead} tasks come before it on the queue of {}",
+                    "1 task comes before it on the queue of {}",
                     self.agent(*agent)
                 )
+            }
+            Obstacle::BehindOthers { agent, ahead } => format!(
+                "{ahead} tasks come before it on the queue of {}",
+                self.agent(*agent)
+            ),
+            Obstacle::AgentBusy(agent) if self.has_free_slot(*agent) => {
+                format!("{} has not asked for its next task", self.agent(*agent))
             }
             Obstacle::AgentBusy(agent) => format!("{} has no free slot", self.agent(*agent)),
             Obstacle::NoRoom(agent) => format!(
