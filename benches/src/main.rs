@@ -41,9 +41,9 @@ struct Options {
     /// Smaller workloads and fewer rounds: a look, not a result.
     #[arg(long, global = true)]
     quick: bool,
-    /// Only the cases whose name contains this.
-    #[arg(long, global = true, value_name = "TEXT")]
-    filter: Option<String>,
+    /// Only the cases whose name contains this, or one of these, separated by commas.
+    #[arg(long, global = true, value_name = "TEXT", value_delimiter = ',')]
+    filter: Vec<String>,
     /// Only these contenders, by name and comma-separated; for a closer look with a profiler.
     #[arg(long, global = true, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
@@ -55,9 +55,7 @@ struct Options {
 impl Options {
     /// Whether the case of this name is wanted.
     fn wants(&self, case: &str) -> bool {
-        self.filter
-            .as_deref()
-            .is_none_or(|text| case.contains(text))
+        self.filter.is_empty() || self.filter.iter().any(|text| case.contains(text))
     }
 
     /// Whether the contender of this name takes part.
