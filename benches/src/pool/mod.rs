@@ -66,6 +66,8 @@ struct Bench<'a> {
     workers: usize,
 }
 
+/// Where the design names a figure and that of a peer, the goal is their ratio: it holds on every
+/// machine.
 const CASES: &[Case] = &[
     Case {
         name: "tree-2^20",
@@ -167,7 +169,7 @@ const CASES: &[Case] = &[
     Case {
         name: "duty-cycle",
         unit: "cpu/useful",
-        goal: Some(Goal::AtMost(2.5)),
+        goal: Some(Goal::Times(0.806, "tokio")),
         run: |bench| {
             bench.spawners(
                 &DutyCycle {
