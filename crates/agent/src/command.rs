@@ -19,6 +19,8 @@ pub struct Command {
     pub streams: Streams,
     /// What it may use.
     pub limits: Limits,
+    /// After how long a [`Sink`](crate::Sink) hears that it still runs.
+    pub notice: Option<Duration>,
 }
 
 /// Where the output of a command goes. Its input is always empty.

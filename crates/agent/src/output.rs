@@ -14,8 +14,11 @@ pub enum Stream {
     Stderr,
 }
 
-/// Takes what a command writes, as it comes.
+/// Takes what a command writes, as it comes, and hears about a command that takes its time.
 pub trait Sink {
+    /// The command has run for the time of its [`notice`](crate::Command::notice) and is not over.
+    fn runs_on(&mut self) {}
+
     /// Some bytes. An error stops the taking, not the command: the rest is read and dropped, and
     /// [`Slot::run`](crate::Slot::run) reports the error at the end.
     fn take(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()>;

@@ -218,6 +218,8 @@ struct Watch {
     stopped: Option<Stopped>,
     /// When to do something if nothing happens: send TERM, or KILL once that was sent.
     alarm: Option<Instant>,
+    /// When the sink is told that the command still runs.
+    notice: Option<Instant>,
 }
 
 impl Watch {
@@ -244,6 +246,7 @@ impl Watch {
             stderr,
             stopped: None,
             alarm: limits.time.and_then(|time| begun.checked_add(time)),
+            notice: command.notice.and_then(|time| begun.checked_add(time)),
         })
     }
 
@@ -275,14 +278,19 @@ impl Watch {
             if ready.ended {
                 return taking.kept;
             }
-            if self.alarm.is_some_and(|alarm| alarm <= Instant::now()) {
+            if has_passed(self.notice) {
+                self.notice = None;
+                taking.sink.runs_on();
+            }
+            if has_passed(self.alarm) {
                 self.ring();
             }
         }
     }
 
     fn wait(&self, orders: &Orders) -> io::Result<Ready> {
-        let timeout = self.alarm.map(|alarm| {
+        let next = [self.alarm, self.notice].into_iter().flatten().min();
+        let timeout = next.map(|alarm| {
             let left = alarm.saturating_duration_since(Instant::now());
             Timespec {
                 tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
@@ -366,6 +374,10 @@ impl Watch {
             memory_max: used.rusage.maxrss,
         })
     }
+}
+
+fn has_passed(moment: Option<Instant>) -> bool {
+    moment.is_some_and(|moment| moment <= Instant::now())
 }
 
 /// What happened while we waited.

@@ -257,3 +257,25 @@ fn each_run_has_a_process_group_of_its_own() {
     let numbers: Vec<&str> = text.split_whitespace().collect();
     assert_eq!(numbers[0], numbers[1]);
 }
+
+#[test]
+fn a_sink_hears_of_a_command_that_takes_its_time() {
+    #[derive(Default)]
+    struct Ear(u32);
+    impl Sink for Ear {
+        fn take(&mut self, _: Stream, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+        fn runs_on(&mut self) {
+            self.0 += 1;
+        }
+    }
+    let (mut slot, _killer) = Slot::new().expect("a slot");
+    for (run, seconds, heard) in [(1, "0.3", 1), (2, "0", 0)] {
+        let mut command = Command::new("sleep").arg(seconds);
+        command.notice = Some(Duration::from_millis(150));
+        let mut ear = Ear::default();
+        slot.run(run, &command, &mut ear).expect("it runs");
+        assert_eq!(ear.0, heard, "{seconds}");
+    }
+}

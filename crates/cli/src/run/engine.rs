@@ -34,7 +34,7 @@ use super::slots::{Assignment, Done, Setup, SlotHandle};
 pub(super) enum Event {
     /// There may be more items.
     ItemsReady,
-    /// A slot began with a task.
+    /// A slot began with a task, some time ago: short tasks are told of only at their end.
     Started {
         task: TaskId,
         lease: Lease,
@@ -45,6 +45,7 @@ pub(super) enum Event {
     Ended {
         task: TaskId,
         lease: Lease,
+        begun: Instant,
         at: Instant,
         done: Done,
     },
@@ -275,9 +276,15 @@ impl Engine {
             Event::Ended {
                 task,
                 lease,
+                begun,
                 at,
                 done,
-            } => self.ended(task, lease, at, done, out)?,
+            } => {
+                if self.running.remove(&lease).is_none() {
+                    self.tell(begun, Input::TaskStarted { task, lease }, out)?;
+                }
+                self.ended(task, lease, at, done, out)?;
+            }
         }
         Ok(())
     }
@@ -290,7 +297,6 @@ impl Engine {
         done: Done,
         out: &mut dyn Write,
     ) -> Result<()> {
-        self.running.remove(&lease);
         let outcome = outcome(&done, self.overdue.remove(&lease));
         if let Ok(ended) = &done.result {
             let nanos = u64::try_from(ended.duration.as_nanos()).unwrap_or(u64::MAX);
@@ -426,8 +432,14 @@ impl Engine {
                 done,
             };
             let (delivery, template) = (&mut self.delivery, &self.setup.template);
-            self.progress
-                .aside(|| delivery.deliver(parcel, template, out))?;
+            self.progress.aside(|visible| -> Result<()> {
+                delivery.deliver(parcel, template, out)?;
+                // With a bar on the terminal, output goes out while the bar is out of the way.
+                if visible {
+                    out.flush()?;
+                }
+                Ok(())
+            })?;
         }
         if let Some(halt) = self.halt
             && self.stopping.is_none()
@@ -451,7 +463,7 @@ impl Engine {
                     "loxley: finishing the {running} tasks that run; interrupt again to kill them"
                 );
                 self.progress
-                    .aside(|| writeln!(io::stderr(), "{message}"))?;
+                    .aside(|_| writeln!(io::stderr(), "{message}"))?;
             }
             Some(before) => self.stop(before),
         }

@@ -53,11 +53,11 @@ impl Progress {
         self.bar.as_ref().map(|_| now + REDRAW)
     }
 
-    /// Writes something else to the terminal, with the bar out of the way.
-    pub(super) fn aside<T>(&self, write: impl FnOnce() -> T) -> T {
+    /// Writes something else to the terminal, with the bar out of the way; says whether there is one.
+    pub(super) fn aside<T>(&self, write: impl FnOnce(bool) -> T) -> T {
         match &self.bar {
-            Some(bar) => bar.suspend(write),
-            None => write(),
+            Some(bar) => bar.suspend(|| write(true)),
+            None => write(false),
         }
     }
 

@@ -7,9 +7,11 @@ use std::io;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use loxley_agent::{Command, Ended, Killer, Limits, Slot, Spool, StartError, Streams, Urgency};
+use loxley_agent::{
+    Command, Ended, Killer, Limits, Sink, Slot, Spool, StartError, Stream, Streams, Urgency,
+};
 use loxley_model::{Lease, TaskId};
 
 use super::engine::Event;
@@ -171,6 +173,30 @@ impl Desk {
     }
 }
 
+/// A task that ends within this time is told of once, at its end: waking the engine twice for each
+/// would cost as much as the scheduling itself.
+const SHORT: Duration = Duration::from_millis(2);
+
+/// Keeps what a task writes, and tells of a task that is not short that it started.
+struct Listener<'a> {
+    output: Spool,
+    events: &'a Sender<Event>,
+    started: Option<Event>,
+}
+
+impl Sink for Listener<'_> {
+    fn take(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
+        self.output.take(stream, bytes)
+    }
+
+    fn runs_on(&mut self) {
+        if let Some(started) = self.started.take() {
+            // Nobody listens any more when this fails, and `Ended` will find out.
+            let _ = self.events.send(started);
+        }
+    }
+}
+
 /// The thread of a slot.
 struct Worker {
     index: usize,
@@ -200,18 +226,19 @@ impl Worker {
             items,
         } = assignment;
         let command = self.command(task, attempt, &items);
-        let begins = Event::Started {
-            task,
-            lease,
-            slot: self.index,
-            at: Instant::now(),
+        let (started, begun) = (SystemTime::now(), Instant::now());
+        let mut listener = Listener {
+            output: Spool::default(),
+            events: &self.events,
+            started: Some(Event::Started {
+                task,
+                lease,
+                slot: self.index,
+                at: begun,
+            }),
         };
-        if self.events.send(begins).is_err() {
-            return false;
-        }
-        let started = SystemTime::now();
-        let mut output = Spool::default();
-        let result = self.slot.run(lease.0, &command, &mut output);
+        let result = self.slot.run(lease.0, &command, &mut listener);
+        let output = listener.output;
         let done = Done {
             slot: self.index,
             attempt,
@@ -222,6 +249,7 @@ impl Worker {
         let ends = Event::Ended {
             task,
             lease,
+            begun,
             at: Instant::now(),
             done,
         };
@@ -237,6 +265,7 @@ impl Worker {
         let mut command = self.setup.template.command(&filling);
         command.streams = self.setup.streams;
         command.limits = self.setup.limits;
+        command.notice = Some(SHORT);
         for (name, number) in [
             ("LOXLEY_TASK_ID", task.0),
             ("LOXLEY_ATTEMPT", attempt.into()),
