@@ -12,6 +12,7 @@
 mod measure;
 mod pool;
 mod report;
+mod run;
 mod sim;
 
 use std::time::Duration;
@@ -75,6 +76,8 @@ impl Options {
 enum Part {
     /// The work-stealing pool beside rayon, chili, forte, tokio and a plain crossbeam pool.
     Pool(pool::Arguments),
+    /// `loxley run` beside a bare process loop, xargs and a shell.
+    Run(run::Arguments),
     /// The simulator beside SimPy, asimpy and a bare heap.
     Sim(sim::Arguments),
 }
@@ -84,6 +87,7 @@ fn main() -> Result<()> {
     let mut report = Report::new(arguments.options.json);
     match arguments.part {
         Part::Pool(pool) => pool::run(&arguments.options, &pool, &mut report),
+        Part::Run(run) => run::run(&arguments.options, &run, &mut report),
         Part::Sim(sim) => sim::run(&sim, &arguments.options, &mut report),
     }
 }

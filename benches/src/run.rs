@@ -1,0 +1,154 @@
+//! `loxley run` beside what people use today, with real processes.
+//!
+//! The floor of no-op tasks is what the system itself needs: two threads that start a process and
+//! wait for it (through `posix_spawn`, the cheapest way there is), and nothing else. The floor of
+//! the heavy tail is the sum of all costs over the slots. The floor of the start-up is a shell that
+//! starts one program.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use loxley_balance::Rng;
+
+use crate::Options;
+use crate::measure::{Contender, Role, interleaved};
+use crate::report::{Goal, Report};
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The `loxley` to measure [default: the one beside this program].
+    #[arg(long, value_name = "PATH")]
+    loxley: Option<PathBuf>,
+}
+
+pub(crate) fn run(options: &Options, arguments: &Arguments, report: &mut Report) -> Result<()> {
+    let loxley = match &arguments.loxley {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()?.with_file_name("loxley"),
+    };
+    Command::new(&loxley)
+        .arg("--version")
+        .output()
+        .with_context(|| format!("build loxley first: {} does not run", loxley.display()))?;
+    if options.wants("no-op tasks") {
+        no_op_tasks(options, &loxley, report);
+    }
+    if options.wants("heavy tail") {
+        heavy_tail(options, &loxley, report)?;
+    }
+    if options.wants("start-up") {
+        start_up(options, &loxley, report);
+    }
+    Ok(())
+}
+
+/// 2 slots, `true` without an argument: with one, it reads its translations, which costs more than
+/// everything else here.
+fn no_op_tasks(options: &Options, loxley: &Path, report: &mut Report) {
+    let count: usize = if options.quick { 300 } else { 2_000 };
+    let per_task = |seconds: f64| seconds * 1e6 / count as f64;
+    let array = format!("1-{count}");
+    let mut contenders = vec![
+        Contender::new("loxley", Role::Subject, || {
+            let words = ["run", "--jobs", "2", "--no-item", "--array", &array, "true"];
+            per_task(seconds(Command::new(loxley).args(words)))
+        }),
+        Contender::new("spawn loop", Role::Floor, || per_task(spawn_loop(count, 2))),
+        Contender::new("xargs", Role::Peer, || {
+            // `-I` takes the item out of the command.
+            let line = format!("seq {count} | xargs -P 2 -I @ true");
+            per_task(seconds(Command::new("sh").args(["-c", &line])))
+        }),
+    ];
+    contenders.retain(|contender| options.admits(contender.name()));
+    let samples = interleaved(options.effort(), &mut contenders);
+    let goal = Goal::Times(1.15, "spawn loop");
+    report.case("no-op tasks", "µs/task", Some(goal), &samples);
+}
+
+/// Sleeps of a heavy-tailed length (mean about 5 ms) on 4 slots: the makespan over the sum of all
+/// lengths divided by the slots.
+fn heavy_tail(options: &Options, loxley: &Path, report: &mut Report) -> Result<()> {
+    let count = if options.quick { 200 } else { 1_000 };
+    let costs = heavy_tailed(count);
+    let floor = (costs.iter().sum::<f64>() / 4.0).max(costs.iter().copied().fold(0.0, f64::max));
+    let items = std::env::temp_dir().join(format!("loxley-bench-{}", std::process::id()));
+    let lines: String = costs.iter().map(|cost| format!("{cost:.4}\n")).collect();
+    fs::write(&items, lines)?;
+    let mut contenders = vec![
+        Contender::new("loxley", Role::Subject, || {
+            let mut command = Command::new(loxley);
+            command
+                .args(["run", "--jobs", "4", "--each-line"])
+                .arg(&items);
+            seconds(command.arg("sleep")) / floor
+        }),
+        Contender::new("xargs", Role::Peer, || {
+            let mut command = Command::new("xargs");
+            command.args(["-P", "4", "-n", "1", "-a"]).arg(&items);
+            seconds(command.arg("sleep")) / floor
+        }),
+    ];
+    contenders.retain(|contender| options.admits(contender.name()));
+    let samples = interleaved(options.effort(), &mut contenders);
+    let goal = Goal::Times(1.0, "xargs");
+    report.case("heavy tail", "x floor", Some(goal), &samples);
+    fs::remove_file(&items)?;
+    Ok(())
+}
+
+/// Pareto-distributed seconds with a mean of 5 ms, none above 250 ms.
+fn heavy_tailed(count: usize) -> Vec<f64> {
+    let mut rng = Rng::new(5);
+    let cost = |_| (0.001_67 / (1.0 - rng.unit_f64()).powf(1.0 / 1.5)).min(0.25);
+    (0..count).map(cost).collect()
+}
+
+/// One task, from the command line to the prompt.
+fn start_up(options: &Options, loxley: &Path, report: &mut Report) {
+    let mut contenders = vec![
+        Contender::new("loxley", Role::Subject, || {
+            let words = ["run", "--no-item", "true", ":::", "1"];
+            seconds(Command::new(loxley).args(words)) * 1e3
+        }),
+        Contender::new("shell", Role::Floor, || {
+            seconds(Command::new("sh").args(["-c", "/bin/true; exit 0"])) * 1e3
+        }),
+    ];
+    contenders.retain(|contender| options.admits(contender.name()));
+    let samples = interleaved(options.effort(), &mut contenders);
+    report.case("start-up", "ms", Some(Goal::AtMost(10.0)), &samples);
+}
+
+/// Starts so many processes, a few at once, and waits for each: what the system itself needs.
+fn spawn_loop(count: usize, slots: usize) -> f64 {
+    let started = AtomicUsize::new(0);
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..slots {
+            scope.spawn(|| {
+                while started.fetch_add(1, Ordering::Relaxed) < count {
+                    seconds(&mut Command::new("/bin/true"));
+                }
+            });
+        }
+    });
+    begun.elapsed().as_secs_f64()
+}
+
+/// Runs a command whose output nobody wants; gives the seconds it took.
+fn seconds(command: &mut Command) -> f64 {
+    let begun = Instant::now();
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(status.success(), "{command:?}: {status}");
+    begun.elapsed().as_secs_f64()
+}
