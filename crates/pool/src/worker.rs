@@ -36,8 +36,6 @@ use crate::unit::{Header, Lineage, UnitRef};
 const FAIR_EVERY: u32 = 61;
 /// How many units a worker takes from the injector in one visit.
 const INJECTOR_BATCH: usize = 64;
-/// After so many pushes into a deque that is not empty somebody is told all the same.
-const TELL_EVERY: usize = 16;
 /// How many joins a worker keeps to itself, ready to be shown to thieves: enough that the largest
 /// pieces are at hand, few enough that most joins of a deep recursion are plain calls.
 const PRIVATE_JOINS: usize = 2;
@@ -304,17 +302,11 @@ impl<'p> Worker<'p> {
     }
 
     /// Adds a unit to the own deque and tells a sleeper.
-    ///
-    /// While others wait in the deque nobody needs to be told: whoever took or takes one of those
-    /// wakes the next. Now and then it is done all the same, in case they took it before they could
-    /// see this one. Nothing can be forgotten, since the owner is awake and comes to it itself.
     #[inline]
     pub(crate) fn push(&self, unit: UnitRef) {
         self.deque.push(unit.into_raw());
         self.counters().spawned.add(1);
-        if self.seat.deque.len() <= 1 || self.deque.mark().is_multiple_of(TELL_EVERY) {
-            self.shared.notify();
-        }
+        self.shared.notify();
         self.call_followers();
     }
 
@@ -383,11 +375,12 @@ impl<'p> Worker<'p> {
         self.shared.sleep.start_searching();
         let start = Instant::now();
         let mut backoff = Backoff::default();
+        let mut has_slept = false;
         let mut patience = self.shared.patience;
         patience.pauses = self.eagerness.get();
         loop {
             if let Some(unit) = self.next_own().or_else(|| self.steal_round()) {
-                self.finish_search(start);
+                self.finish_search(start, has_slept);
                 return Some(unit);
             }
             let step = if self.shared.sleep.is_crowded() {
@@ -399,7 +392,8 @@ impl<'p> Worker<'p> {
                 Step::Search => spin(),
                 Step::Pause { ns } => self.pause(ns),
                 Step::Park => {
-                    self.eagerness.set((self.eagerness.get() / 2).max(1));
+                    self.eagerness.set(self.eagerness.get() / 2);
+                    has_slept = true;
                     if !self.sleep() {
                         return None;
                     }
@@ -409,14 +403,16 @@ impl<'p> Worker<'p> {
         }
     }
 
-    fn finish_search(&self, start: Instant) {
+    fn finish_search(&self, start: Instant, has_slept: bool) {
         let waited = start.elapsed();
         self.counters().idle_ns.add(waited.as_nanos() as u64);
         if trace::is_on(self.shared) {
             trace::record(self, Event::Idle, start, waited);
         }
-        let most = self.shared.patience.pauses;
-        self.eagerness.set((self.eagerness.get() + 1).min(most));
+        if !has_slept {
+            let most = self.shared.patience.pauses;
+            self.eagerness.set((self.eagerness.get() + 1).min(most));
+        }
         self.victims.borrow_mut().found();
         if self.shared.sleep.stop_searching() {
             self.shared.wake_if_work();
