@@ -82,6 +82,8 @@ pub enum Happening {
         task: u64,
         /// Whether it succeeded.
         ok: bool,
+        /// Whose result counts, if it succeeded.
+        by: Option<u32>,
     },
     /// A worker looked for work and found none.
     FoundNothing {

@@ -1,5 +1,5 @@
-//! Every submitted task ends exactly once; none succeeds that nobody finished; none starts before
-//! what it depends on has succeeded, nor after its own end was announced by its own success.
+//! Every submitted task ends exactly once; none succeeds on an agent that had not finished it; none
+//! starts before what it depends on has succeeded.
 
 use std::sync::Arc;
 
@@ -19,10 +19,11 @@ pub struct EndsOnce {
     last: Nanos,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Entry {
     submitted: bool,
-    finished_well: bool,
+    /// Who finished it well.
+    finished_by: Vec<u32>,
     ended: Option<bool>,
 }
 
@@ -50,7 +51,7 @@ impl EndsOnce {
         books.verdict()
     }
 
-    fn ended(&mut self, now: Nanos, task: u64, ok: bool) {
+    fn ended(&mut self, now: Nanos, task: u64, ok: bool, by: Option<u32>) {
         let entry = &mut self.entries[task as usize];
         let before = entry.ended.replace(ok);
         self.books.require(entry.submitted, now, || {
@@ -60,9 +61,12 @@ impl EndsOnce {
             format!("task {task} ended twice: {before:?}, then {ok}")
         });
         let stands_in = self.tasks.specs[task as usize].fallback != Fallback::None;
-        let earned = !ok || entry.finished_well || stands_in;
+        let earned = match by {
+            Some(agent) => entry.finished_by.contains(&agent),
+            None => !ok || stands_in,
+        };
         self.books.require(earned, now, || {
-            format!("task {task} succeeded, and no agent had finished it")
+            format!("task {task} succeeded on agent {by:?}, which had not finished it")
         });
     }
 
@@ -86,10 +90,12 @@ impl Observer for EndsOnce {
         match *happening {
             Happening::Submitted { task } => self.entries[task as usize].submitted = true,
             Happening::Started { task, .. } => self.started(now, task),
-            Happening::Finished { task, ok: true, .. } => {
-                self.entries[task as usize].finished_well = true;
-            }
-            Happening::Ended { task, ok } => self.ended(now, task, ok),
+            Happening::Finished {
+                worker,
+                task,
+                ok: true,
+            } => self.entries[task as usize].finished_by.push(worker),
+            Happening::Ended { task, ok, by } => self.ended(now, task, ok, by),
             _ => {}
         }
     }

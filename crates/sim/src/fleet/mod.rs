@@ -519,8 +519,12 @@ impl<O: Observer> FleetWorld<'_, O> {
 
     fn note_ending(&mut self, task: TaskId, ending: Ending) {
         let ok = matches!(ending, Ending::Succeeded { .. } | Ending::FellBack { .. });
-        if let Ending::Succeeded { agent, .. } = ending {
-            self.totals[agent.0 as usize].executed += 1;
+        let by = match ending {
+            Ending::Succeeded { agent, .. } => Some(agent.0 as u32),
+            _ => None,
+        };
+        if let Some(agent) = by {
+            self.totals[agent as usize].executed += 1;
         }
         let at = self.books[task.0 as usize].at;
         if at != NOWHERE {
@@ -536,8 +540,15 @@ impl<O: Observer> FleetWorld<'_, O> {
         if ok && books.ready <= self.now {
             self.statistics.responses.record(self.now - books.ready);
         }
-        self.observer
-            .see(self.now, &Happening::Ended { task: task.0, ok });
+        let task_number = task.0;
+        self.observer.see(
+            self.now,
+            &Happening::Ended {
+                task: task_number,
+                ok,
+                by,
+            },
+        );
         if ok && !self.successors.is_empty() {
             for index in 0..self.successors[task.0 as usize].len() {
                 let successor = self.successors[task.0 as usize][index];
