@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use loxley_pool::Pool;
 use loxley_sim::experiment::{self, Results, Variant};
 use loxley_sim::report::{self, DrawnRun, Report};
 use loxley_sim::{Change, EventLog, Scenario, json, library, storm, text};
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
             return Ok(Exit::Mistakes);
         }
     };
-    let results = prepared.run();
+    let results = prepared.run()?;
     if args.json {
         let value = json::experiment(&prepared.scenario, &prepared.seeds, &results);
         serde_json::to_writer(&mut *out, &value).map_err(io::Error::from)?;
@@ -196,7 +196,7 @@ impl Prepared {
         })
     }
 
-    fn run(&self) -> Results {
+    fn run(&self) -> Result<Results> {
         let tasks: u64 = self.variants.iter().map(|v| v.world.task_count()).sum();
         let runs = (self.variants.len() * self.seeds.len()) as u64;
         let long = tasks.saturating_mul(self.seeds.len() as u64) > LONG;
@@ -207,10 +207,11 @@ impl Prepared {
         } else {
             ProgressBar::hidden()
         };
-        let threads = available_parallelism().map_or(1, usize::from);
-        let results = experiment::run(&self.variants, &self.seeds, threads, &|| progress.inc(1));
+        let pool = Pool::new().context("cannot start the pool")?;
+        let spread = |count: usize, body: &(dyn Fn(usize) + Sync)| pool.par_for(0..count, body);
+        let results = experiment::run(&self.variants, &self.seeds, &spread, &|| progress.inc(1));
         progress.finish_and_clear();
-        results
+        Ok(results)
     }
 }
 

@@ -5,7 +5,6 @@
 //! they are compared in pairs.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::estimate::Estimate;
 use crate::scenario::{Change, Scenario, ScenarioError, World};
@@ -82,36 +81,33 @@ fn sweep_values(text: &str) -> Result<Vec<Option<Change>>, ScenarioError> {
         .collect()
 }
 
-/// Runs every variant with every seed on so many threads; `done` is told after each run.
+/// Someone who calls a body with every number below a count, on as many threads as it likes.
+pub type Spread<'a> = &'a dyn Fn(usize, &(dyn Fn(usize) + Sync));
+
+/// The spread that uses no other thread.
+pub fn one_by_one(count: usize, body: &(dyn Fn(usize) + Sync)) {
+    (0..count).for_each(body);
+}
+
+/// Runs every variant with every seed, spread over threads by `spread`; `done` is told after each.
 pub fn run(
     variants: &[Variant],
     seeds: &[u64],
-    threads: usize,
+    spread: Spread<'_>,
     done: &(dyn Fn() + Sync),
 ) -> Results {
     let jobs: Vec<(usize, u64)> = (0..variants.len())
         .flat_map(|variant| seeds.iter().map(move |&seed| (variant, seed)))
         .collect();
-    let next = AtomicUsize::new(0);
     let finished: Vec<Mutex<Option<RunStatistics>>> =
         jobs.iter().map(|_| Mutex::new(None)).collect();
-    let work = || {
-        while let Some((slot, &(variant, seed))) = {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            finished.get(index).zip(jobs.get(index))
-        } {
-            let statistics = variants[variant].world.run(seed, &mut ());
-            *slot
-                .lock()
-                .expect("no run panics while it stores its result") = Some(statistics);
-            done();
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads.clamp(1, jobs.len().max(1)) {
-            scope.spawn(work);
-        }
-        work();
+    spread(jobs.len(), &|index| {
+        let (variant, seed) = jobs[index];
+        let statistics = variants[variant].world.run(seed, &mut ());
+        *finished[index]
+            .lock()
+            .expect("no run panics while it stores its result") = Some(statistics);
+        done();
     });
     let mut all = finished.into_iter().map(|slot| {
         slot.into_inner()
@@ -184,7 +180,7 @@ impl Results {
 
 #[cfg(test)]
 mod tests {
-    use super::{run, variants};
+    use super::{one_by_one, run, variants};
     use crate::library;
     use crate::statistics::RunStatistics;
 
@@ -194,13 +190,19 @@ mod tests {
         let policies = ["random".to_owned(), "none".to_owned()];
         let variants = variants(&scenario, &policies, None, &[]).unwrap();
         let seeds: Vec<u64> = (0..20).collect();
-        let makespans = |threads| {
-            let results = run(&variants, &seeds, threads, &|| {});
+        let makespans = |spread: super::Spread<'_>| {
+            let results = run(&variants, &seeds, spread, &|| {});
             (results.runs.iter().flatten())
                 .map(|run| run.makespan)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(makespans(1), makespans(3));
+        let two_threads = |count: usize, body: &(dyn Fn(usize) + Sync)| {
+            std::thread::scope(|scope| {
+                scope.spawn(|| (0..count).filter(|index| index % 2 == 1).for_each(body));
+                (0..count).filter(|index| index % 2 == 0).for_each(body);
+            });
+        };
+        assert_eq!(makespans(&one_by_one), makespans(&two_threads));
     }
 
     #[test]
@@ -209,7 +211,7 @@ mod tests {
         let policies = ["random".to_owned(), "none".to_owned()];
         let variants = variants(&scenario, &policies, None, &[]).unwrap();
         let seeds: Vec<u64> = (0..20).collect();
-        let results = run(&variants, &seeds, 2, &|| {});
+        let results = run(&variants, &seeds, &one_by_one, &|| {});
         let verdict = results.verdicts()[0];
         assert_eq!((verdict.best, verdict.other), (0, 1));
         assert!(verdict.gain.excludes_zero() && verdict.gain.mean > 0.4);

@@ -76,7 +76,7 @@ fn browse(browser: &Path, folder: &Path, page: &Path, more: &[&str]) -> Vec<u8> 
 fn write_report(folder: &Path, scenario: &str) -> PathBuf {
     let scenario = library::ready(scenario).unwrap();
     let variants = experiment::variants(&scenario, scenario.compare(), None, &[]).unwrap();
-    let results = experiment::run(&variants, &[1, 2, 3], 1, &|| {});
+    let results = experiment::run(&variants, &[1, 2, 3], &experiment::one_by_one, &|| {});
     let runs: Vec<DrawnRun> = variants
         .iter()
         .map(|variant| {
