@@ -2,14 +2,30 @@
 
 use alloc::vec::Vec;
 
-use loxley_model::{AgentId, AgentSpec, Failure, TaskId};
+use loxley_model::{AgentId, AgentSpec, Failure};
 
 use crate::leases::Held;
 use crate::refs::{AgentRef, TaskRef};
 use crate::scheduler::{reject, report};
+use crate::tasks::State;
 use crate::timers::Alarm;
 use crate::view::Liveness;
 use crate::{Action, CancelReason, Ending, InputError, Leftovers, Report, Scheduler, Vitals};
+
+/// The tasks of an agent that is gone.
+#[derive(Debug)]
+struct Bequest {
+    /// What it held a lease for.
+    in_hand: Vec<TaskRef>,
+    /// What was on its queue, in order.
+    queued: Vec<TaskRef>,
+}
+
+impl Bequest {
+    fn all(self) -> impl Iterator<Item = TaskRef> {
+        self.in_hand.into_iter().chain(self.queued)
+    }
+}
 
 impl Scheduler {
     pub(crate) fn agent_joined(&mut self, spec: AgentSpec, actions: &mut Vec<Action>) {
@@ -60,10 +76,13 @@ impl Scheduler {
                     },
                     actions,
                 );
-                self.rescue(tasks, actions);
+                for task in tasks.all() {
+                    self.place(task, None, actions);
+                }
             }
             Leftovers::Return => {
-                let returned: Vec<TaskId> = tasks.iter().map(|task| self.tasks[*task].id).collect();
+                let tasks: Vec<TaskRef> = tasks.all().collect();
+                let returned = tasks.iter().map(|task| self.tasks[*task].id).collect();
                 report(
                     Report::AgentLeft {
                         agent: id,
@@ -78,13 +97,12 @@ impl Scheduler {
         }
     }
 
-    /// Takes an agent off the books. Returns the tasks that are on no agent now: those it held first,
-    /// then its queue in order.
-    fn dismiss(&mut self, agent: AgentRef, actions: &mut Vec<Action>) -> Vec<TaskRef> {
+    /// Takes an agent off the books. Returns the tasks that are on no agent now.
+    fn dismiss(&mut self, agent: AgentRef, actions: &mut Vec<Action>) -> Bequest {
         self.agents[agent].liveness = Liveness::Draining;
         self.agents.set_hungry(agent, false);
         self.refresh(agent);
-        let mut tasks = Vec::new();
+        let mut in_hand = Vec::new();
         let id = self.agents[agent].spec.id;
         for held in self.agents[agent].in_hand.clone() {
             let reason = CancelReason::LeaseVoid;
@@ -102,13 +120,13 @@ impl Scheduler {
             };
             self.drop_lease(held.task, which, actions);
             if !self.tasks[held.task].has_lease() {
-                tasks.push(held.task);
+                in_hand.push(held.task);
             }
         }
-        for task in self.agents[agent].queue.in_order(&self.tasks) {
-            self.unqueue(task);
-            self.set_state(task, crate::tasks::State::Waiting);
-            tasks.push(task);
+        let queued = self.agents[agent].queue.in_order(&self.tasks);
+        for task in &queued {
+            self.unqueue(*task);
+            self.set_state(*task, State::Waiting);
         }
         self.probes.retain(|(_, probed)| *probed != agent);
         for group in self.limits.groups.values_mut() {
@@ -117,25 +135,23 @@ impl Scheduler {
         let unstarted = self.agents[agent].unstarted;
         self.backlogged.remove(&(unstarted, agent));
         self.agents.remove(agent);
-        tasks
+        Bequest { in_hand, queued }
     }
 
-    /// Finds new agents for tasks whose agent was lost.
-    fn rescue(&mut self, tasks: Vec<TaskRef>, actions: &mut Vec<Action>) {
+    /// Finds new agents for the tasks of one that was lost.
+    fn rescue(&mut self, tasks: Bequest, actions: &mut Vec<Action>) {
         /// A task that was in the hands of so many lost agents may be what kills them.
         const LOSSES_MAX: u8 = 5;
-        for task in tasks {
-            let this = &mut self.tasks[task];
-            // Only a task that was given to the agent can have harmed it; it has a lease number of
-            // its own, while one from the queue kept the attempts it had.
-            if this.attempts > u16::from(this.losses) {
-                this.losses += 1;
-            }
-            if this.losses >= LOSSES_MAX {
+        for task in tasks.in_hand {
+            self.tasks[task].losses += 1;
+            if self.tasks[task].losses >= LOSSES_MAX {
                 self.end_task(task, Ending::Failed(Failure::AgentLost), actions);
             } else {
                 self.place(task, None, actions);
             }
+        }
+        for task in tasks.queued {
+            self.place(task, None, actions);
         }
     }
 
