@@ -10,6 +10,7 @@
 )]
 
 mod measure;
+mod policy;
 mod pool;
 mod report;
 mod run;
@@ -80,6 +81,8 @@ enum Part {
     Run(run::Arguments),
     /// The simulator beside SimPy, asimpy and a bare heap.
     Sim(sim::Arguments),
+    /// The deciding core: a task's whole life, steals, rebalancing, memory, large graphs.
+    Policy,
 }
 
 fn main() -> Result<()> {
@@ -89,5 +92,6 @@ fn main() -> Result<()> {
         Part::Pool(pool) => pool::run(&arguments.options, &pool, &mut report),
         Part::Run(run) => run::run(&arguments.options, &run, &mut report),
         Part::Sim(sim) => sim::run(&sim, &arguments.options, &mut report),
+        Part::Policy => policy::run(&arguments.options, &mut report),
     }
 }

@@ -259,7 +259,7 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
 
     /// Applies another configuration. No task is lost or reordered.
     pub fn reload(&self, config: Config) {
-        self.feed(Input::ConfigChanged(config));
+        self.feed(Input::ConfigChanged(Box::new(config)));
     }
 
     /// Applies the configuration in a YAML file, or none of it if there is a mistake in it.

@@ -11,9 +11,10 @@ use loxley_model::{
     AgentId, AgentSpec, Dispatch, Lease, Resources, SkillId, SkillSet, Span, TaskId, Time,
 };
 
+use crate::paged::Paged;
 use crate::queue::Queue;
 use crate::refs::{AgentRef, CohortRef, TaskRef};
-use crate::tournament::{ABSENT, Loot, Ranking, Victims};
+use crate::tournament::{ABSENT, ClassBits, Loot, Ranking, Victims};
 use crate::view::Liveness;
 
 #[derive(Debug)]
@@ -52,6 +53,8 @@ pub(crate) struct Agent {
     /// When the tasks in hand are next checked for time limits and stragglers.
     pub(crate) check_at: Time,
     pub(crate) record: Record,
+    /// Whether the trees of its cohort are behind it.
+    pub(crate) is_stale: bool,
 }
 
 /// A task in hand.
@@ -75,6 +78,8 @@ pub(crate) struct Record {
     /// The mean length of its tasks, the later ones counting more.
     pub(crate) mean_duration: Option<Span>,
     pub(crate) skills: Vec<SkillRecord>,
+    /// Whether any skill failed lately or is suspended.
+    pub(crate) is_troubled: bool,
 }
 
 /// What was learned of one skill of an agent.
@@ -112,6 +117,7 @@ impl Record {
             speed,
             mean_duration: None,
             skills: Vec::new(),
+            is_troubled: false,
         }
     }
 
@@ -225,22 +231,27 @@ pub(crate) struct Cohort {
     pub(crate) appetite: Appetite,
 }
 
-/// Which classes of task the agents of a cohort can do, one bit each.
-#[derive(Clone, Copy, Debug, Default)]
+/// Which classes of task the agents of a cohort can do.
+#[derive(Debug, Default)]
 pub(crate) struct Appetite {
     /// The generation of cohorts and the number of classes it was worked out for.
     pub(crate) known_for: (u64, usize),
-    pub(crate) classes: u64,
+    /// For each class, whether they can.
+    pub(crate) capable: Vec<bool>,
+    /// The same as bits, shared when there are many classes.
+    pub(crate) bits: ClassBits,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Agents {
     entries: Vec<Option<Agent>>,
     vacant: Vec<AgentRef>,
-    by_id: BTreeMap<AgentId, AgentRef>,
+    by_id: Paged<AgentRef>,
     /// How many times each id has registered.
     incarnations: BTreeMap<AgentId, u32>,
     pub(crate) cohorts: Vec<Cohort>,
+    /// The best key of each cohort's ranking, close together: this is asked for every task.
+    pub(crate) best_keys: Vec<i64>,
     cohort_of: BTreeMap<(SkillSet, Resources), CohortRef>,
     /// Changes whenever a cohort becomes empty or stops being so: what classes remember is outdated.
     pub(crate) generation: u64,
@@ -249,7 +260,7 @@ pub(crate) struct Agents {
 
 impl Agents {
     pub(crate) fn find(&self, id: AgentId) -> Option<AgentRef> {
-        self.by_id.get(&id).copied()
+        self.by_id.get(id.0)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -262,7 +273,7 @@ impl Agents {
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = AgentId> {
-        self.by_id.keys().copied()
+        self.by_id.iter().map(|(id, _)| AgentId(id))
     }
 
     pub(crate) fn get(&self, agent: AgentRef) -> Option<&Agent> {
@@ -297,6 +308,7 @@ impl Agents {
             no_asking_until: Time::ZERO,
             check_at: Time::MAX,
             record: Record::new(spec.speed, now),
+            is_stale: false,
             spec,
         };
         let place = match self.vacant.pop() {
@@ -309,7 +321,7 @@ impl Agents {
                 AgentRef::new(self.entries.len() - 1)
             }
         };
-        self.by_id.insert(id, place);
+        self.by_id.insert(id.0, place);
         self.join_cohort(place);
         place
     }
@@ -320,7 +332,7 @@ impl Agents {
             .take()
             .expect("an agent leaves once");
         self.total_slots -= u64::from(gone.spec.slots);
-        self.by_id.remove(&gone.spec.id);
+        self.by_id.remove(gone.spec.id.0);
         self.vacant.push(agent);
         gone
     }
@@ -335,6 +347,7 @@ impl Agents {
         let place = *self.cohort_of.entry(key.clone()).or_insert(next);
         if place == next {
             let (skills, resources) = key;
+            self.best_keys.push(ABSENT);
             self.cohorts.push(Cohort {
                 skills,
                 resources,
@@ -367,10 +380,10 @@ impl Agents {
         let Agent {
             cohort, position, ..
         } = self[agent];
+        self.set_ranking(cohort, position, ABSENT);
         let cohort = &mut self.cohorts[cohort.index()];
         cohort.members[position] = None;
         cohort.vacant.push(position);
-        cohort.ranking.set(position, ABSENT);
         cohort.victims.set(position, Loot::default());
         cohort.count -= 1;
         if cohort.count == 0 {
@@ -399,6 +412,12 @@ impl Agents {
             }
             _ => {}
         }
+    }
+
+    pub(crate) fn set_ranking(&mut self, cohort: CohortRef, position: usize, key: i64) {
+        let ranking = &mut self.cohorts[cohort.index()].ranking;
+        ranking.set(position, key);
+        self.best_keys[cohort.index()] = ranking.best_key();
     }
 
     pub(crate) fn cohort(&self, cohort: CohortRef) -> &Cohort {

@@ -92,7 +92,8 @@ impl Scheduler {
         let shares = self.config.quotas.user_shares && self.limits.has_rivals();
         let depth = self.config.prefetch.max_depth;
         while self.agents[agent].room(depth) > 0 {
-            let given = self.start_own(agent, shares, actions)
+            let given = self.take_longest_chain(agent, shares, actions)
+                || self.start_own(agent, shares, actions)
                 || self.steal(agent, shares, actions)
                 || (shares && self.start_own(agent, false, actions))
                 || (shares && self.steal(agent, false, actions));
@@ -121,7 +122,7 @@ impl Scheduler {
         true
     }
 
-    fn next_own(&mut self, agent: AgentRef, enforce_shares: bool) -> Option<TaskRef> {
+    pub(crate) fn next_own(&mut self, agent: AgentRef, enforce_shares: bool) -> Option<TaskRef> {
         if self.agents[agent].queue.is_empty() {
             return None;
         }
@@ -179,6 +180,9 @@ impl Scheduler {
         this.reason = reason;
         this.assigned = self.now;
         this.attempts = this.attempts.saturating_add(1);
+        if let Some(extra) = &mut this.extra {
+            extra.copied = false;
+        }
         let attempt = u32::from(this.attempts);
         self.begin_lease(task, agent, lease);
         let (task, agent) = (self.tasks[task].id, self.agents[agent].spec.id);

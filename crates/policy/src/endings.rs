@@ -56,15 +56,19 @@ impl Scheduler {
 
     /// Ends a task that is on no agent and no queue, and then whatever ends because of it.
     pub(crate) fn end_task(&mut self, task: TaskRef, ending: Ending, actions: &mut Vec<Action>) {
-        let mut ended = vec![(task, ending)];
-        let mut ready = Vec::new();
+        let (mut ended, mut ready) = (Vec::new(), Vec::new());
+        let mut next = Some((task, ending));
         // A list, not recursion: a chain may be a million tasks long.
-        while let Some((task, ending)) = ended.pop() {
+        while let Some((task, ending)) = next {
             self.take_off(task, actions);
             self.end_one(task, ending, &mut ended, &mut ready, actions);
+            next = ended.pop();
         }
         for task in ready {
             self.make_ready(task, actions);
+        }
+        if !self.probes.is_empty() {
+            self.release_held(actions);
         }
         if self.small_live == 0 && self.counts.queued > 0 {
             self.feed_hungry(actions);
@@ -219,15 +223,15 @@ impl Scheduler {
         failure: Failure,
         actions: &mut Vec<Action>,
     ) {
-        let this = &self.tasks[task];
+        let this = &mut self.tasks[task];
+        this.failures = this.failures.saturating_add(1);
+        let (failures, id) = (u32::from(this.failures), this.id);
         let rule = self.lots.kind_at(this.kind).spec.retry;
-        let attempts = u32::from(this.attempts.saturating_sub(u16::from(this.losses)));
-        if failure != Failure::Permanent && attempts <= rule.retries {
+        if failure != Failure::Permanent && failures <= rule.retries {
             let cap = rule.cap.max(rule.base).0;
             let delay =
                 Delay::new(rule.base.0, 2.0, cap, 0.5).expect("the cap is not below the base");
-            let at = self.now + Span(delay.ns(attempts.saturating_sub(1), &mut self.rng));
-            let id = this.id;
+            let at = self.now + Span(delay.ns(failures - 1, &mut self.rng));
             self.tallies.retries += 1;
             self.set_state(task, State::Backoff);
             self.tasks[task].extra_mut().retry_at = at;

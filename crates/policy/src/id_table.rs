@@ -5,6 +5,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use loxley_model::TaskId;
 
@@ -23,8 +24,10 @@ pub(crate) enum Known {
     Over { succeeded: bool },
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Page {
+    #[default]
+    Absent,
     Open {
         entries: Box<[Known; PAGE]>,
         over: u16,
@@ -33,9 +36,15 @@ enum Page {
     Closed(Box<[u64; PAGE / 64]>),
 }
 
+/// How far beyond its end the directory grows for a new page.
+const REACH: u64 = 64;
+
 #[derive(Debug, Default)]
 pub(crate) struct IdTable {
-    pages: BTreeMap<u64, Page>,
+    /// The pages from the first on, without a gap to speak of.
+    directory: Vec<Page>,
+    /// Pages far off, if somebody numbers tasks in leaps.
+    remote: BTreeMap<u64, Page>,
 }
 
 fn locate(id: TaskId) -> (u64, usize) {
@@ -44,11 +53,15 @@ fn locate(id: TaskId) -> (u64, usize) {
 
 impl IdTable {
     pub(crate) fn known(&self, id: TaskId) -> Known {
-        let (page, index) = locate(id);
-        match self.pages.get(&page) {
-            None => Known::Unused,
-            Some(Page::Open { entries, .. }) => entries[index],
-            Some(Page::Closed(bits)) => Known::Over {
+        let (number, index) = locate(id);
+        let page = match self.directory.get(number as usize) {
+            Some(page) => page,
+            None => self.remote.get(&number).unwrap_or(&Page::Absent),
+        };
+        match page {
+            Page::Absent => Known::Unused,
+            Page::Open { entries, .. } => entries[index],
+            Page::Closed(bits) => Known::Over {
                 succeeded: bits[index / 64] >> (index % 64) & 1 == 1,
             },
         }
@@ -63,15 +76,21 @@ impl IdTable {
 
     pub(crate) fn set(&mut self, id: TaskId, known: Known) {
         let (number, index) = locate(id);
-        let page = self.pages.entry(number).or_insert_with(|| Page::Open {
-            entries: Box::new([Known::Unused; PAGE]),
-            over: 0,
-        });
-        if let Page::Closed(bits) = page {
-            *page = Page::Open {
-                entries: reopen(bits),
-                over: PAGE as u16,
-            };
+        let page = self.page_mut(number);
+        match page {
+            Page::Absent => {
+                *page = Page::Open {
+                    entries: Box::new([Known::Unused; PAGE]),
+                    over: 0,
+                }
+            }
+            Page::Closed(bits) => {
+                *page = Page::Open {
+                    entries: reopen(bits),
+                    over: PAGE as u16,
+                }
+            }
+            Page::Open { .. } => {}
         }
         let Page::Open { entries, over } = page else {
             return;
@@ -82,6 +101,21 @@ impl IdTable {
         if *over as usize == PAGE {
             *page = Page::Closed(close(entries));
         }
+    }
+
+    fn page_mut(&mut self, number: u64) -> &mut Page {
+        let end = self.directory.len() as u64;
+        if number < end {
+            return &mut self.directory[number as usize];
+        }
+        if number >= end + REACH {
+            return self.remote.entry(number).or_default();
+        }
+        for next in end..=number {
+            let page = self.remote.remove(&next).unwrap_or_default();
+            self.directory.push(page);
+        }
+        &mut self.directory[number as usize]
     }
 }
 
@@ -123,7 +157,7 @@ mod tests {
                 },
             );
         }
-        assert!(matches!(table.pages[&0], Page::Closed(_)));
+        assert!(matches!(table.directory[0], Page::Closed(_)));
         assert_eq!(table.known(TaskId(9)), Known::Over { succeeded: true });
         assert_eq!(table.known(TaskId(10)), Known::Over { succeeded: false });
         assert_eq!(table.live(TaskId(1030)), Some(TaskRef::new(1030)));
@@ -131,5 +165,18 @@ mod tests {
         table.set(TaskId(10), Known::Live(TaskRef::new(5)));
         assert_eq!(table.live(TaskId(10)), Some(TaskRef::new(5)));
         assert_eq!(table.known(TaskId(9)), Known::Over { succeeded: true });
+    }
+
+    #[test]
+    fn ids_far_off_are_kept_when_the_directory_reaches_them() {
+        let mut table = IdTable::default();
+        let far = TaskId(200 * PAGE as u64);
+        table.set(far, Known::Live(TaskRef::new(1)));
+        assert_eq!(table.directory.len(), 0);
+        for page in 0..=200 {
+            table.set(TaskId(page * PAGE as u64 + 1), Known::Live(TaskRef::new(2)));
+        }
+        assert_eq!(table.live(far), Some(TaskRef::new(1)));
+        assert!(table.remote.is_empty());
     }
 }

@@ -1,5 +1,6 @@
 //! What can happen to a scheduler. Inputs are facts, in the past tense; the journal is their list.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use loxley_model::{
@@ -106,7 +107,7 @@ pub enum Input {
     /// Time passed. The driver sends this when a timer is due; at any other time it does no harm.
     Tick,
     /// The configuration changed. Nothing is lost or reordered.
-    ConfigChanged(Config),
+    ConfigChanged(Box<Config>),
 }
 
 /// What becomes of the tasks of an agent that leaves.

@@ -1,10 +1,10 @@
 //! The jobs that are not over.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use loxley_model::{JobId, JobSpec, TaskId};
 
+use crate::paged::Paged;
 use crate::refs::JobRef;
 
 #[derive(Debug)]
@@ -12,22 +12,29 @@ pub(crate) struct Job {
     pub(crate) spec: JobSpec,
     /// Tasks that are not over.
     pub(crate) live: u64,
-    /// The ids of its tasks, as first id and length of each run of ids.
-    runs: Vec<(TaskId, u64)>,
+    /// The ids of its tasks: the first run of ids that follow each other, as first id and length.
+    first_run: (TaskId, u64),
+    /// Further runs. Most jobs have none.
+    more_runs: Vec<(TaskId, u64)>,
 }
 
 impl Job {
     pub(crate) fn add(&mut self, task: TaskId) {
         self.live += 1;
-        match self.runs.last_mut() {
-            Some((first, len)) if first.0 + *len == task.0 => *len += 1,
-            _ => self.runs.push((task, 1)),
+        if self.first_run.1 == 0 {
+            self.first_run.0 = task;
+        }
+        let (first, len) = self.more_runs.last_mut().unwrap_or(&mut self.first_run);
+        if first.0 + *len == task.0 {
+            *len += 1;
+        } else {
+            self.more_runs.push((task, 1));
         }
     }
 
     /// The ids of all its tasks, those that are over included.
     pub(crate) fn task_ids(&self) -> Vec<TaskId> {
-        let runs = self.runs.iter();
+        let runs = core::iter::once(&self.first_run).chain(&self.more_runs);
         runs.flat_map(|(first, len)| (first.0..first.0 + len).map(TaskId))
             .collect()
     }
@@ -37,12 +44,12 @@ impl Job {
 pub(crate) struct Jobs {
     entries: Vec<Option<Job>>,
     vacant: Vec<JobRef>,
-    by_id: BTreeMap<JobId, JobRef>,
+    by_id: Paged<JobRef>,
 }
 
 impl Jobs {
     pub(crate) fn find(&self, id: JobId) -> Option<JobRef> {
-        self.by_id.get(&id).copied()
+        self.by_id.get(id.0)
     }
 
     /// The job of this id; a new one if it is not there.
@@ -54,7 +61,8 @@ impl Jobs {
         let job = Some(Job {
             spec,
             live: 0,
-            runs: Vec::new(),
+            first_run: (TaskId(0), 0),
+            more_runs: Vec::new(),
         });
         let place = match self.vacant.pop() {
             Some(place) => {
@@ -66,19 +74,19 @@ impl Jobs {
                 JobRef::new(self.entries.len() - 1)
             }
         };
-        self.by_id.insert(id, place);
+        self.by_id.insert(id.0, place);
         place
     }
 
     pub(crate) fn remove(&mut self, job: JobRef) -> Job {
         let gone = self.entries[job.index()].take().expect("a job ends once");
-        self.by_id.remove(&gone.spec.id);
+        self.by_id.remove(gone.spec.id.0);
         self.vacant.push(job);
         gone
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = JobRef> {
-        self.by_id.values().copied()
+        self.by_id.iter().map(|(_, job)| job)
     }
 }
 

@@ -29,7 +29,6 @@ impl Scheduler {
     ) {
         let this = &self.tasks[task];
         let (id, declared) = (this.id, this.known_cost());
-        let skills = self.lots.class_of_lot(this.lot).skills.clone();
         let half_life = self.config.learning.half_life;
         let succeeded = outcome == Outcome::Succeeded;
         let record = &mut self.agents[agent].record;
@@ -49,6 +48,12 @@ impl Scheduler {
         if let Some(speed) = speed {
             record.speed = approach(record.speed, speed);
         }
+        // Most of the time nothing is to be learned of single skills.
+        if succeeded && speed.is_none() && !record.is_troubled {
+            return self.refresh(agent);
+        }
+        record.is_troubled |= !succeeded;
+        let skills = self.lots.class_of_lot(self.tasks[task].lot).skills.clone();
         for skill in skills.iter() {
             let record = self.agents[agent].record.skill_mut(skill);
             if let Some(speed) = speed {
@@ -137,50 +142,44 @@ impl Scheduler {
         record.breaker = Breaker::Probing;
         self.probes.insert((skill, agent));
         // If nobody else has the skill, tasks are held for it: one of them is the probe.
-        let held = self
-            .lots
-            .classes()
-            .filter(|(_, class)| class.skills.contains(skill));
-        let held: Vec<TaskRef> = held
-            .filter_map(|(_, class)| Some(class.held.first()?.2))
-            .collect();
-        for task in held {
-            if !self.probes.contains(&(skill, agent)) {
-                return;
-            }
-            self.unhold(task);
-            self.place(task, None, actions);
-        }
+        self.release_held(actions);
     }
 
-    /// An agent that should try one of the skills of this task, if it has all the others.
-    pub(crate) fn take_probe(
-        &mut self,
-        task: TaskRef,
-        class: ClassRef,
-    ) -> Option<(AgentRef, SkillId)> {
+    /// An agent that should try some of the skills of a class, and has all the others.
+    pub(crate) fn find_probe(&self, class: ClassRef) -> Option<(SkillId, AgentRef)> {
         if self.probes.is_empty() {
             return None;
         }
         let class = self.lots.class_at(class);
-        let found = self.probes.iter().copied().find(|(skill, agent)| {
+        self.probes.iter().copied().find(|(skill, agent)| {
             let this = &self.agents[*agent];
-            let others = class.skills.iter().filter(|other| other != skill);
+            let may_try = |skill: SkillId| {
+                has_now(&self.agents, *agent, skill) || self.probes.contains(&(skill, *agent))
+            };
             class.skills.contains(*skill)
                 && this.liveness == Liveness::Alive
                 && this
                     .spec
                     .resources
                     .have_room(&Default::default(), &class.needs)
-                && others
-                    .into_iter()
-                    .all(|other| has_now(&self.agents, *agent, other))
-        });
-        let (skill, agent) = found?;
-        self.probes.remove(&(skill, agent));
+                && class.skills.iter().all(may_try)
+        })
+    }
+
+    /// Makes a task the probe of an agent, if there is one that should try its skills.
+    pub(crate) fn take_probe(
+        &mut self,
+        task: TaskRef,
+        class: ClassRef,
+    ) -> Option<(AgentRef, SkillId)> {
+        let (first, agent) = self.find_probe(class)?;
         let id = self.tasks[task].id;
-        self.agents[agent].record.skill_mut(skill).breaker = Breaker::OnProbe(id);
-        Some((agent, skill))
+        for skill in self.lots.class_at(class).skills.clone().iter() {
+            if self.probes.remove(&(skill, agent)) {
+                self.agents[agent].record.skill_mut(skill).breaker = Breaker::OnProbe(id);
+            }
+        }
+        Some((agent, first))
     }
 
     /// Whether a queued task is its agent's probe.

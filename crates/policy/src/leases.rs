@@ -129,9 +129,8 @@ impl Scheduler {
         id: loxley_model::AgentId,
         actions: &mut Vec<Action>,
     ) {
-        if self.agents.find(id) == Some(agent)
-            && self.agents[agent].room(self.config.prefetch.max_depth) > 0
-        {
+        let here = self.agents.get(agent).filter(|this| this.spec.id == id);
+        if here.is_some_and(|this| this.room(self.config.prefetch.max_depth) > 0) {
             self.feed(agent, actions);
         }
     }
@@ -257,10 +256,12 @@ impl Scheduler {
             // Nobody asked: a task given up of the agent's own accord goes elsewhere.
             if yielded {
                 let agent = self.agent_holding(task, held);
+                let id = self.agents[agent].spec.id;
                 self.drop_lease(task, held, actions);
                 if !self.tasks[task].has_lease() {
                     self.put_back(task, Some(agent), actions);
                 }
+                self.feed_if_here(agent, id, actions);
             }
             return;
         }
@@ -278,7 +279,7 @@ impl Scheduler {
         let holder = self.tasks[task].agent;
         self.drop_lease(task, held, actions);
         if self.tasks[task].has_lease() {
-            return;
+            return self.feed_if_here(holder, from, actions);
         }
         self.tasks[task].moves = self.tasks[task].moves.saturating_add(1);
         self.tasks[task].attempts = self.tasks[task].attempts.saturating_sub(1);
@@ -289,6 +290,7 @@ impl Scheduler {
             }
             None => self.place(task, Some(holder), actions),
         }
+        self.feed_if_here(holder, from, actions);
     }
 
     fn can_start_now(&self, agent: AgentRef, task: TaskRef) -> bool {

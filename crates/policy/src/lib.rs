@@ -10,6 +10,7 @@ extern crate alloc;
 
 mod action;
 mod agents;
+mod chains;
 mod config;
 mod dependencies;
 mod dispatch;
@@ -25,6 +26,7 @@ mod limits;
 mod lots;
 mod membership;
 mod metrics;
+mod paged;
 mod placement;
 mod queue;
 mod rebalance;

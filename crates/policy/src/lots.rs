@@ -14,6 +14,7 @@ use loxley_model::{GroupId, Resources, SkillSet, Span, TaskKind, Time, UserId};
 
 use crate::refs::{ClassRef, CohortRef, KindRef, LotRef, TaskRef};
 use crate::tasks::OrderKey;
+use crate::tournament::ClassBits;
 
 #[derive(Debug)]
 pub(crate) struct Kind {
@@ -194,9 +195,9 @@ impl Lots {
     }
 }
 
-/// The bit of a class in a set of 64; classes share bits when there are more.
-pub(crate) fn class_bit(class: ClassRef) -> u64 {
-    1 << (class.index() % 64)
+/// Which bit stands for a class in a set of classes.
+pub(crate) fn class_bit(class: ClassRef) -> u8 {
+    (class.index() % ClassBits::BITS as usize) as u8
 }
 
 /// How long tasks of a kind took lately.

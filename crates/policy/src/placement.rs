@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use loxley_model::{AgentId, Span, Time};
 
 use crate::agents::{Agents, Cohort};
-use crate::lots::{Class, Lots};
+use crate::lots::{Class, Lot, Lots, class_bit};
 use crate::refs::{AgentRef, ClassRef, CohortRef, TaskRef};
 use crate::scheduler::report;
 use crate::tasks::State;
@@ -62,6 +62,7 @@ impl Scheduler {
     ) -> Option<(AgentRef, Reason)> {
         let class = self.lots.at(self.tasks[task].lot).class;
         self.refresh_class(class);
+        self.update_trees();
         let hidden = avoid.filter(|agent| self.agents.get(*agent).is_some());
         let hidden = hidden.map(|agent| (agent, self.hide(agent)));
         let best = |this: &Self| match this.config.capabilities.matching_strategy {
@@ -94,7 +95,7 @@ impl Scheduler {
     ) -> Option<(AgentRef, Reason)> {
         let mut best: Option<(i64, CohortRef)> = None;
         for (cohort, skill_match) in &self.lots.class_at(class).capable {
-            let key = self.agents.cohort(*cohort).ranking.best_key();
+            let key = self.agents.best_keys[cohort.index()];
             if key != ABSENT && best.is_none_or(|(score, _)| skill_match + key > score) {
                 best = Some((skill_match + key, *cohort));
             }
@@ -184,12 +185,17 @@ impl Scheduler {
         this.reason = reason;
         let settled = u32::from(this.moves) >= self.config.guards.max_moves;
         let (id, cost) = (this.id, this.known_cost().unwrap_or(UNKNOWN_COST));
-        let crate::lots::Lot { user, group, .. } = *self.lots.at(this.lot);
+        let Lot {
+            class, user, group, ..
+        } = *self.lots.at(this.lot);
         let target = &mut self.agents[agent];
-        target.queue.push(&mut self.tasks, task, settled);
+        target
+            .queue
+            .push(&mut self.tasks, task, settled, class_bit(class));
         target.queued_cost += cost;
         let agent_id = target.spec.id;
         self.limits.task_queued(user, group);
+        self.note_chain(task, true);
         self.refresh(agent);
         report(
             Report::Queued {
@@ -205,12 +211,15 @@ impl Scheduler {
     pub(crate) fn unqueue(&mut self, task: TaskRef) {
         let agent = self.tasks[task].agent;
         let cost = self.tasks[task].known_cost().unwrap_or(UNKNOWN_COST);
+        let Lot {
+            class, user, group, ..
+        } = *self.lots.at(self.tasks[task].lot);
         let holder = &mut self.agents[agent];
-        holder.queue.remove(&self.tasks, task);
+        holder.queue.remove(&self.tasks, task, class_bit(class));
         holder.queued_cost = holder.queued_cost.saturating_sub(cost);
         self.tasks[task].stamp = self.tasks[task].stamp.wrapping_add(1);
-        let crate::lots::Lot { user, group, .. } = *self.lots.at(self.tasks[task].lot);
         self.limits.task_unqueued(user, group);
+        self.note_chain(task, false);
         self.refresh(agent);
     }
 
@@ -266,14 +275,16 @@ impl Scheduler {
             .collect();
         for class in classes {
             self.refresh_class(class);
-            let capable = self.lots.class_at(class).capable.iter();
-            if !capable
-                .into_iter()
-                .any(|(c, _)| self.agents.cohort(*c).ranking.best_key() != ABSENT)
-            {
-                continue;
+            self.update_trees();
+            let mut capable = self.lots.class_at(class).capable.iter();
+            if capable.any(|(cohort, _)| self.agents.best_keys[cohort.index()] != ABSENT) {
+                for (_, _, task) in core::mem::take(&mut self.lots.class_at_mut(class).held) {
+                    self.place(task, None, actions);
+                }
             }
-            for (_, _, task) in core::mem::take(&mut self.lots.class_at_mut(class).held) {
+            while self.find_probe(class).is_some()
+                && let Some((_, _, task)) = self.lots.class_at_mut(class).held.pop_first()
+            {
                 self.place(task, None, actions);
             }
         }
@@ -321,23 +332,38 @@ impl Scheduler {
         )
     }
 
-    /// Brings the trees of an agent's cohort up to date with it.
+    /// Notes that the trees of an agent's cohort are behind it.
     pub(crate) fn refresh(&mut self, agent: AgentRef) {
+        if !core::mem::replace(&mut self.agents[agent].is_stale, true) {
+            self.stale.push(agent);
+        }
+    }
+
+    /// Brings the trees up to date. Whoever asks them something calls this first; an agent that
+    /// changed several times in between is looked at once.
+    pub(crate) fn update_trees(&mut self) {
+        while let Some(agent) = self.stale.pop() {
+            if self.agents.get(agent).is_some_and(|agent| agent.is_stale) {
+                self.update_tree(agent);
+            }
+        }
+    }
+
+    fn update_tree(&mut self, agent: AgentRef) {
+        self.agents[agent].is_stale = false;
         let key = self.ranking_key(agent);
         let protected_from = self.protected_from();
         let this = &self.agents[agent];
-        let mut classes = 0;
-        for lot in this.queue.lootable_lots(protected_from) {
-            classes |= crate::lots::class_bit(self.lots.at(lot).class);
-        }
+        let classes = this.queue.loot_classes(protected_from);
         let loot = Loot {
             queue_len: this.queue.len(),
             classes,
         };
         let (cohort, position) = (this.cohort, this.position);
-        let cohort = &mut self.agents.cohorts[cohort.index()];
-        cohort.ranking.set(position, key);
-        cohort.victims.set(position, loot);
+        self.agents.set_ranking(cohort, position, key);
+        self.agents.cohorts[cohort.index()]
+            .victims
+            .set(position, loot);
     }
 
     fn hide(&mut self, agent: AgentRef) -> i64 {
@@ -348,9 +374,7 @@ impl Scheduler {
 
     fn set_ranking(&mut self, agent: AgentRef, key: i64) {
         let (cohort, position) = (self.agents[agent].cohort, self.agents[agent].position);
-        self.agents.cohorts[cohort.index()]
-            .ranking
-            .set(position, key);
+        self.agents.set_ranking(cohort, position, key);
     }
 
     /// How an agent compares with others of its cohort, whatever the task.

@@ -1,21 +1,24 @@
 //! The queue of one agent: five priorities, no scan.
 //!
 //! ```text
-//! priority 5   [lot 2: a b c]  [lot 7: d]
+//! priority 5   a b c d
 //! priority 4
-//! priority 3   [lot 2: e f]  [lot 2, settled: g]
+//! priority 3   [lot 2: e f]  [lot 7: h]  [lot 2, settled: g]
 //!    ...
 //! ```
 //!
-//! Within a priority, tasks lie in strands, one for each [`Lot`](crate::lots::Lot): tasks that are the
-//! same in everything that can keep them from being started. Whoever may not have one of a strand may
-//! have none of it, so both the owner and a thief look only at the ends of strands. Tasks that may not
-//! be moved any more (*settled*) have strands of their own, which thieves pass over.
+//! A level starts as one *strand*, a sorted queue of whatever has this priority. The owner takes its
+//! first task and a thief its last, and nearly always they may have it. When somebody had to pass over
+//! many tasks that it may not have, the level is split into strands by [`Lot`](crate::lots::Lot):
+//! tasks that are the same in everything that can keep them from being started. Whoever may not have
+//! one of a lot may have none of it, so from then on only the ends of strands are looked at. Tasks
+//! that may not be moved any more (*settled*) have strands of their own, which thieves pass over.
 //!
 //! A strand is a sorted double-ended queue, since most tasks arrive in order, beside a sorted set for
 //! those that do not: retries, moved tasks, tasks put back. Leaving the middle of a strand only makes
 //! its entry stale; entries are compared with the task's stamp when they come to an end.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
@@ -23,19 +26,65 @@ use loxley_model::Priority;
 
 use crate::refs::{LotRef, TaskRef};
 use crate::tasks::{OrderKey, Task, Tasks};
+use crate::tournament::ClassBits;
+
+/// So many tasks are passed over before a level is split.
+const PASSED_OVER_MAX: usize = 32;
 
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    levels: [Vec<Strand>; Priority::LEVELS],
+    levels: [Level; Priority::LEVELS],
     len: u32,
 }
 
-#[derive(Debug)]
-struct Strand {
+/// The tasks of one priority.
+#[derive(Debug, Default)]
+struct Level {
+    /// All of them, unless the level is split.
+    mixed: Strand,
+    split: Option<Box<Split>>,
+    /// One bit for each class of task that may be stolen from here; too many while not split.
+    loot: ClassBits,
+}
+
+/// A level in strands of one lot each.
+#[derive(Debug, Default)]
+struct Split {
+    /// What is looked at again and again, apart from the rest and close together.
+    fronts: Vec<Front>,
+    /// The strands, in the same order as their fronts.
+    strands: Vec<Strand>,
+}
+
+/// The first task of a strand.
+#[derive(Clone, Copy, Debug)]
+struct Front {
+    key: OrderKey,
+    task: TaskRef,
+    sort: Sort,
+}
+
+/// What the entries of a strand have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Sort {
     lot: LotRef,
     settled: bool,
+    /// Which bit stands for the class of the lot.
+    class_bit: u8,
+}
+
+impl Sort {
+    fn loot(self) -> ClassBits {
+        ClassBits::from(!self.settled) << self.class_bit
+    }
+}
+
+#[derive(Debug, Default)]
+struct Strand {
     len: u32,
     sorted: VecDeque<Entry>,
+    /// The greatest key in the sorted part, or greater.
+    last_key: Option<OrderKey>,
     strays: BTreeSet<(OrderKey, Entry)>,
 }
 
@@ -43,6 +92,7 @@ struct Strand {
 struct Entry {
     task: TaskRef,
     stamp: u32,
+    sort: Sort,
 }
 
 /// Which task a thief prefers.
@@ -63,43 +113,39 @@ impl Queue {
         self.len == 0
     }
 
-    /// Puts a task in its place.
-    pub(crate) fn push(&mut self, tasks: &mut Tasks, task: TaskRef, settled: bool) {
-        tasks[task].settled = settled;
-        let Task { priority, lot, .. } = &tasks[task];
-        let level = &mut self.levels[priority.index()];
-        let strand = match level
-            .iter_mut()
-            .position(|s| s.lot == *lot && s.settled == settled)
-        {
-            Some(at) => &mut level[at],
-            None => {
-                level.push(Strand::new(*lot, settled));
-                level.last_mut().expect("just pushed")
-            }
+    /// Puts a task in its place. `class_bit` is the bit of its lot's class.
+    pub(crate) fn push(&mut self, tasks: &mut Tasks, task: TaskRef, settled: bool, class_bit: u8) {
+        let this = &mut tasks[task];
+        this.settled = settled;
+        let sort = Sort {
+            lot: this.lot,
+            settled,
+            class_bit,
         };
-        strand.push(tasks, task);
+        let entry = Entry {
+            task,
+            stamp: this.stamp,
+            sort,
+        };
         self.len += 1;
+        self.levels[this.priority.index()].push(this.key, entry);
     }
 
     /// Takes a task out, wherever it is. The caller changes its stamp right after.
-    pub(crate) fn remove(&mut self, tasks: &Tasks, task: TaskRef) {
-        let Task {
-            priority,
-            lot,
-            settled,
-            ..
-        } = &tasks[task];
-        let level = &mut self.levels[priority.index()];
-        let at = level
-            .iter()
-            .position(|strand| strand.lot == *lot && strand.settled == *settled)
-            .expect("a queued task is on its agent's queue");
-        level[at].remove(tasks, task);
-        if level[at].len == 0 {
-            level.swap_remove(at);
-        }
+    pub(crate) fn remove(&mut self, tasks: &Tasks, task: TaskRef, class_bit: u8) {
+        let this = &tasks[task];
+        let sort = Sort {
+            lot: this.lot,
+            settled: this.settled,
+            class_bit,
+        };
+        let entry = Entry {
+            task,
+            stamp: this.stamp,
+            sort,
+        };
         self.len -= 1;
+        self.levels[this.priority.index()].remove(tasks, this.key, entry);
     }
 
     /// The first task, by priority and order, of a lot that `admits` lets through.
@@ -111,12 +157,10 @@ impl Queue {
         if self.len == 0 {
             return None;
         }
-        self.levels.iter_mut().rev().find_map(|level| {
-            let open = level
-                .iter_mut()
-                .filter_map(|strand| admits(strand.lot).then(|| strand.front(tasks)).flatten());
-            open.min_by_key(|task| tasks[*task].key)
-        })
+        self.levels
+            .iter_mut()
+            .rev()
+            .find_map(|level| level.first(tasks, admits))
     }
 
     /// The task that a thief takes, among the lots that it `may_take`.
@@ -126,50 +170,25 @@ impl Queue {
         order: StealOrder,
         may_take: &mut impl FnMut(LotRef) -> bool,
     ) -> Option<TaskRef> {
-        let open_levels = order
-            .protected_from
-            .map_or(Priority::LEVELS, Priority::index);
         let mut best: Option<TaskRef> = None;
-        for level in &mut self.levels[..open_levels] {
-            for strand in level.iter_mut().filter(|strand| !strand.settled) {
-                if !may_take(strand.lot) {
-                    continue;
-                }
-                let end = if order.newest_first {
-                    strand.back(tasks)
-                } else {
-                    strand.front(tasks)
-                };
-                let Some(task) = end else { continue };
-                let better = best.is_none_or(|best| {
-                    let (this, that) = (tasks[task].key, tasks[best].key);
-                    if order.newest_first {
-                        this.arrival > that.arrival
-                    } else {
-                        this.arrival < that.arrival
-                    }
-                });
-                if better {
-                    best = Some(task);
-                }
+        for level in &mut self.levels[..open_levels(order.protected_from)] {
+            let Some(task) = level.loot(tasks, order.newest_first, may_take) else {
+                continue;
+            };
+            if order.lowest_priority_first {
+                return Some(task);
             }
-            if order.lowest_priority_first && best.is_some() {
-                return best;
+            if best.is_none_or(|best| is_preferred(tasks, order.newest_first, task, best)) {
+                best = Some(task);
             }
         }
         best
     }
 
-    /// The lots of which something may be stolen.
-    pub(crate) fn lootable_lots(
-        &self,
-        protected_from: Option<Priority>,
-    ) -> impl Iterator<Item = LotRef> {
-        let open_levels = protected_from.map_or(Priority::LEVELS, Priority::index);
-        let strands = self.levels[..open_levels].iter().flatten();
-        strands
-            .filter(|strand| !strand.settled)
-            .map(|strand| strand.lot)
+    /// One bit for each class of which something may be stolen; perhaps some too many.
+    pub(crate) fn loot_classes(&self, protected_from: Option<Priority>) -> ClassBits {
+        let open = &self.levels[..open_levels(protected_from)];
+        open.iter().fold(0, |classes, level| classes | level.loot)
     }
 
     /// All tasks, in the order in which the agent would run them.
@@ -177,7 +196,7 @@ impl Queue {
         let mut all = Vec::with_capacity(self.len as usize);
         for level in self.levels.iter().rev() {
             let from = all.len();
-            all.extend(level.iter().flat_map(|strand| strand.tasks(tasks)));
+            all.extend(level.strands().flat_map(|strand| strand.tasks(tasks)));
             all[from..].sort_by_key(|task| tasks[*task].key);
         }
         all
@@ -186,8 +205,10 @@ impl Queue {
     /// How many tasks come before `task`, which must be on this queue.
     pub(crate) fn ahead_of(&self, tasks: &Tasks, task: TaskRef) -> usize {
         let Task { priority, key, .. } = &tasks[task];
-        let above = self.levels[priority.index() + 1..].iter().flatten();
-        let beside = self.levels[priority.index()].iter();
+        let above = self.levels[priority.index() + 1..]
+            .iter()
+            .flat_map(Level::strands);
+        let beside = self.levels[priority.index()].strands();
         above.map(|strand| strand.len as usize).sum::<usize>()
             + beside
                 .flat_map(|s| s.tasks(tasks))
@@ -196,45 +217,209 @@ impl Queue {
     }
 }
 
-impl Strand {
-    fn new(lot: LotRef, settled: bool) -> Self {
-        Self {
-            lot,
-            settled,
-            len: 0,
-            sorted: VecDeque::new(),
-            strays: BTreeSet::new(),
+fn open_levels(protected_from: Option<Priority>) -> usize {
+    protected_from.map_or(Priority::LEVELS, Priority::index)
+}
+
+/// Whether a thief prefers `task` to `other`.
+fn is_preferred(tasks: &Tasks, newest_first: bool, task: TaskRef, other: TaskRef) -> bool {
+    let (this, that) = (tasks[task].key.arrival, tasks[other].key.arrival);
+    if newest_first {
+        this > that
+    } else {
+        this < that
+    }
+}
+
+impl Level {
+    fn strands(&self) -> impl Iterator<Item = &Strand> {
+        core::iter::once(&self.mixed).chain(self.split.iter().flat_map(|split| &split.strands))
+    }
+
+    fn push(&mut self, key: OrderKey, entry: Entry) {
+        self.loot |= entry.sort.loot();
+        match &mut self.split {
+            None => self.mixed.push(key, entry),
+            Some(split) => split.push(key, entry),
         }
     }
 
-    fn push(&mut self, tasks: &Tasks, task: TaskRef) {
-        let Task { key, stamp, .. } = &tasks[task];
-        let entry = Entry {
-            task,
-            stamp: *stamp,
+    fn remove(&mut self, tasks: &Tasks, key: OrderKey, entry: Entry) {
+        let Some(split) = &mut self.split else {
+            self.mixed.remove(tasks, key, entry);
+            if self.mixed.len == 0 {
+                self.loot = 0;
+            }
+            return;
         };
-        self.trim_back(tasks);
-        let in_order = self
+        if split.remove(tasks, key, entry) {
+            self.loot = split.loot_classes();
+            if split.strands.is_empty() {
+                self.split = None;
+            }
+        }
+    }
+
+    fn first(&mut self, tasks: &Tasks, admits: &mut impl FnMut(LotRef) -> bool) -> Option<TaskRef> {
+        if self.split.is_none() {
+            match self
+                .mixed
+                .find(tasks, false, &mut |entry| admits(entry.sort.lot))
+            {
+                Search::Found(task) => return Some(task),
+                Search::Nothing => return None,
+                Search::PassedOverMany => self.split_up(tasks),
+            }
+        }
+        self.split.as_ref()?.first(admits)
+    }
+
+    fn loot(
+        &mut self,
+        tasks: &Tasks,
+        newest_first: bool,
+        may_take: &mut impl FnMut(LotRef) -> bool,
+    ) -> Option<TaskRef> {
+        if self.loot == 0 {
+            return None;
+        }
+        if self.split.is_none() {
+            let mut takes = |entry: Entry| !entry.sort.settled && may_take(entry.sort.lot);
+            match self.mixed.find(tasks, newest_first, &mut takes) {
+                Search::Found(task) => return Some(task),
+                Search::Nothing => return None,
+                Search::PassedOverMany => self.split_up(tasks),
+            }
+        }
+        self.split.as_mut()?.loot(tasks, newest_first, may_take)
+    }
+
+    fn split_up(&mut self, tasks: &Tasks) {
+        let mixed = core::mem::take(&mut self.mixed);
+        let mut split = Split::default();
+        let strays = mixed.strays.into_iter().map(|(_, entry)| entry);
+        for entry in mixed
             .sorted
-            .back()
-            .is_none_or(|last| tasks[last.task].key < *key);
-        if in_order {
+            .into_iter()
+            .filter(|entry| is_fresh(tasks, *entry))
+            .chain(strays)
+        {
+            split.push(tasks[entry.task].key, entry);
+        }
+        self.loot = split.loot_classes();
+        self.split = Some(Box::new(split));
+    }
+}
+
+impl Split {
+    fn find(&self, sort: Sort) -> Option<usize> {
+        self.fronts.iter().position(|front| front.sort == sort)
+    }
+
+    fn push(&mut self, key: OrderKey, entry: Entry) {
+        let at = self.find(entry.sort).unwrap_or_else(|| {
+            self.fronts.push(Front {
+                key,
+                task: entry.task,
+                sort: entry.sort,
+            });
+            self.strands.push(Strand::default());
+            self.strands.len() - 1
+        });
+        self.strands[at].push(key, entry);
+        if key < self.fronts[at].key {
+            self.fronts[at].key = key;
+            self.fronts[at].task = entry.task;
+        }
+    }
+
+    /// Takes an entry out; true if its strand is gone with it.
+    fn remove(&mut self, tasks: &Tasks, key: OrderKey, entry: Entry) -> bool {
+        let at = self
+            .find(entry.sort)
+            .expect("a queued task is on its agent's queue");
+        self.strands[at].remove(tasks, key, entry);
+        if self.strands[at].len == 0 {
+            self.fronts.swap_remove(at);
+            self.strands.swap_remove(at);
+            return true;
+        }
+        if self.fronts[at].task == entry.task {
+            let (key, task) = self.strands[at]
+                .front(tasks)
+                .expect("the strand is not empty");
+            self.fronts[at].key = key;
+            self.fronts[at].task = task;
+        }
+        false
+    }
+
+    fn loot(
+        &mut self,
+        tasks: &Tasks,
+        newest_first: bool,
+        may_take: &mut impl FnMut(LotRef) -> bool,
+    ) -> Option<TaskRef> {
+        let mut best: Option<TaskRef> = None;
+        for (front, strand) in self.fronts.iter().zip(&mut self.strands) {
+            if front.sort.settled || !may_take(front.sort.lot) {
+                continue;
+            }
+            let end = if newest_first {
+                strand.back(tasks)
+            } else {
+                Some(front.task)
+            };
+            let Some(task) = end else { continue };
+            if best.is_none_or(|best| is_preferred(tasks, newest_first, task, best)) {
+                best = Some(task);
+            }
+        }
+        best
+    }
+
+    fn first(&self, admits: &mut impl FnMut(LotRef) -> bool) -> Option<TaskRef> {
+        let mut best: Option<&Front> = None;
+        for front in &self.fronts {
+            // The question whether a lot is admitted costs more than the comparison.
+            if best.is_none_or(|best| front.key < best.key) && admits(front.sort.lot) {
+                best = Some(front);
+            }
+        }
+        best.map(|front| front.task)
+    }
+
+    /// The classes of which something may be stolen.
+    fn loot_classes(&self) -> ClassBits {
+        self.fronts
+            .iter()
+            .fold(0, |classes, front| classes | front.sort.loot())
+    }
+}
+
+/// What came of looking for a task from one end of a strand.
+enum Search {
+    Found(TaskRef),
+    Nothing,
+    PassedOverMany,
+}
+
+impl Strand {
+    fn push(&mut self, key: OrderKey, entry: Entry) {
+        if self.last_key.is_none_or(|last| last < key) {
+            self.last_key = Some(key);
             self.sorted.push_back(entry);
         } else {
-            self.strays.insert((*key, entry));
+            self.strays.insert((key, entry));
         }
         self.len += 1;
     }
 
-    /// Takes `task` out. In the middle of the sorted part its entry stays behind: the task's stamp is
-    /// about to change, which makes the entry stale.
-    fn remove(&mut self, tasks: &Tasks, task: TaskRef) {
-        let Task { key, stamp, .. } = &tasks[task];
-        let entry = Entry {
-            task,
-            stamp: *stamp,
-        };
-        if self.strays.is_empty() || !self.strays.remove(&(*key, entry)) {
+    /// Takes an entry out. In the middle of the sorted part it stays behind: the task's stamp is about
+    /// to change, which makes the entry stale.
+    fn remove(&mut self, tasks: &Tasks, key: OrderKey, entry: Entry) {
+        if self.strays.is_empty() || !self.strays.remove(&(key, entry)) {
+            self.trim_front(tasks);
             if self.sorted.front() == Some(&entry) {
                 self.sorted.pop_front();
             } else if self.sorted.back() == Some(&entry) {
@@ -243,10 +428,97 @@ impl Strand {
         }
         self.len -= 1;
         if self.len == 0 {
-            self.sorted.clear();
+            *self = Self::default();
         } else if self.sorted.len() > 2 * self.len as usize + 16 {
             self.sorted.retain(|e| *e != entry && is_fresh(tasks, *e));
         }
+    }
+
+    /// The first task from one end that `accepts` agrees to.
+    fn find(
+        &mut self,
+        tasks: &Tasks,
+        from_back: bool,
+        accepts: &mut impl FnMut(Entry) -> bool,
+    ) -> Search {
+        if self.len == 0 {
+            return Search::Nothing;
+        }
+        if from_back {
+            self.trim_back(tasks);
+        } else {
+            self.trim_front(tasks);
+        }
+        if self.strays.is_empty() {
+            let fresh = self
+                .sorted
+                .iter()
+                .copied()
+                .filter(|entry| is_fresh(tasks, *entry));
+            return if from_back {
+                search(fresh.rev(), accepts)
+            } else {
+                search(fresh, accepts)
+            };
+        }
+        if let Some(task) = if from_back {
+            self.back_entry(tasks)
+        } else {
+            self.front_entry(tasks)
+        } && accepts(task)
+        {
+            return Search::Found(task.task);
+        }
+        // Both parts matter further in: their ends are merged.
+        let mut merged: Vec<(OrderKey, Entry)> = Vec::new();
+        let fresh = self.sorted.iter().filter(|entry| is_fresh(tasks, **entry));
+        let keyed = |entry: &Entry| (tasks[entry.task].key, *entry);
+        let strays = self.strays.iter().copied();
+        if from_back {
+            merged.extend(fresh.rev().take(PASSED_OVER_MAX + 1).map(keyed));
+            merged.extend(strays.rev().take(PASSED_OVER_MAX + 1));
+            merged.sort_unstable_by_key(|(key, _)| core::cmp::Reverse(*key));
+        } else {
+            merged.extend(fresh.take(PASSED_OVER_MAX + 1).map(keyed));
+            merged.extend(strays.take(PASSED_OVER_MAX + 1));
+            merged.sort_unstable_by_key(|(key, _)| *key);
+        }
+        search(merged.into_iter().map(|(_, entry)| entry), accepts)
+    }
+
+    fn front_entry(&self, tasks: &Tasks) -> Option<Entry> {
+        let sorted = self
+            .sorted
+            .front()
+            .map(|entry| (tasks[entry.task].key, *entry));
+        sorted
+            .into_iter()
+            .chain(self.strays.first().copied())
+            .min()
+            .map(|(_, entry)| entry)
+    }
+
+    fn back_entry(&self, tasks: &Tasks) -> Option<Entry> {
+        let sorted = self
+            .sorted
+            .back()
+            .map(|entry| (tasks[entry.task].key, *entry));
+        sorted
+            .into_iter()
+            .chain(self.strays.last().copied())
+            .max()
+            .map(|(_, entry)| entry)
+    }
+
+    fn front(&mut self, tasks: &Tasks) -> Option<(OrderKey, TaskRef)> {
+        self.trim_front(tasks);
+        self.front_entry(tasks)
+            .map(|entry| (tasks[entry.task].key, entry.task))
+    }
+
+    fn back(&mut self, tasks: &Tasks) -> Option<TaskRef> {
+        self.trim_back(tasks);
+        self.back_entry(tasks).map(|entry| entry.task)
     }
 
     fn trim_front(&mut self, tasks: &Tasks) {
@@ -269,32 +541,23 @@ impl Strand {
         }
     }
 
-    fn front(&mut self, tasks: &Tasks) -> Option<TaskRef> {
-        self.trim_front(tasks);
-        let sorted = self
-            .sorted
-            .front()
-            .map(|entry| (tasks[entry.task].key, entry.task));
-        let stray = self.strays.first().map(|(key, entry)| (*key, entry.task));
-        sorted.into_iter().chain(stray).min().map(|(_, task)| task)
-    }
-
-    fn back(&mut self, tasks: &Tasks) -> Option<TaskRef> {
-        self.trim_back(tasks);
-        let sorted = self
-            .sorted
-            .back()
-            .map(|entry| (tasks[entry.task].key, entry.task));
-        let stray = self.strays.last().map(|(key, entry)| (*key, entry.task));
-        sorted.into_iter().chain(stray).max().map(|(_, task)| task)
-    }
-
     fn tasks(&self, tasks: &Tasks) -> impl Iterator<Item = TaskRef> {
         let sorted = self.sorted.iter().filter(|entry| is_fresh(tasks, **entry));
-        sorted
-            .chain(self.strays.iter().map(|(_, entry)| entry))
-            .map(|entry| entry.task)
+        let strays = self.strays.iter().map(|(_, entry)| entry);
+        sorted.chain(strays).map(|entry| entry.task)
     }
+}
+
+fn search(entries: impl Iterator<Item = Entry>, accepts: &mut impl FnMut(Entry) -> bool) -> Search {
+    for (passed_over, entry) in entries.enumerate() {
+        if passed_over > PASSED_OVER_MAX {
+            return Search::PassedOverMany;
+        }
+        if accepts(entry) {
+            return Search::Found(entry.task);
+        }
+    }
+    Search::Nothing
 }
 
 fn is_fresh(tasks: &Tasks, entry: Entry) -> bool {

@@ -2,6 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use loxley_balance::Rng;
 use loxley_model::{AgentId, DataKey, Lease, Priority, TaskId, Time};
@@ -15,8 +16,8 @@ use crate::limits::Limits;
 use crate::lots::Lots;
 use crate::metrics::Tallies;
 use crate::queue::StealOrder;
-use crate::refs::AgentRef;
-use crate::tasks::Tasks;
+use crate::refs::{AgentRef, TaskRef};
+use crate::tasks::{OrderKey, Tasks};
 use crate::timers::{Alarm, Timers};
 use crate::{Action, Config, Counts, Input, InputError, Report, UtilizationSample};
 
@@ -70,6 +71,8 @@ pub struct Scheduler {
     pub(crate) copies: u32,
     /// Agents that are kept full and hold tasks they have not started, by how many.
     pub(crate) backlogged: BTreeSet<(u32, AgentRef)>,
+    /// Queued tasks with others behind them, in the order in which the whole fleet should start them.
+    pub(crate) chained: BTreeSet<(Reverse<Priority>, OrderKey, TaskRef)>,
     /// Skills that may be tried again, and where.
     pub(crate) probes: BTreeSet<(loxley_model::SkillId, AgentRef)>,
     pub(crate) dead: BTreeMap<TaskId, DeadLetter>,
@@ -80,6 +83,8 @@ pub struct Scheduler {
     pub(crate) counts: Counts,
     pub(crate) tallies: Tallies,
     pub(crate) samples: VecDeque<UtilizationSample>,
+    /// Agents whose trees are behind them.
+    pub(crate) stale: Vec<AgentRef>,
 }
 
 impl Scheduler {
@@ -114,12 +119,14 @@ impl Scheduler {
             retracts: 0,
             copies: 0,
             backlogged: BTreeSet::new(),
+            chained: BTreeSet::new(),
             probes: BTreeSet::new(),
             dead: BTreeMap::new(),
             mean_cost: 0.0,
             small_live: 0,
             counts: Counts::default(),
             samples: VecDeque::new(),
+            stale: Vec::new(),
         }
     }
 
@@ -159,7 +166,7 @@ impl Scheduler {
             },
             Input::RebalanceRequested => self.rebalance(actions),
             Input::Tick => self.tick(actions),
-            Input::ConfigChanged(config) => self.change_config(config, actions),
+            Input::ConfigChanged(config) => self.change_config(*config, actions),
         }
         self.announce_timer(actions);
     }

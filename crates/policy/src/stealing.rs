@@ -5,13 +5,14 @@ use alloc::vec::Vec;
 use loxley_balance::Delay;
 use loxley_model::{AgentId, Priority, Span};
 
-use crate::agents::Agent;
+use crate::agents::{Agent, Appetite};
 use crate::dispatch::{Admission, Bar};
-use crate::placement::is_capable;
-use crate::refs::{AgentRef, CohortRef, LotRef, TaskRef};
+use crate::lots::class_bit;
+use crate::refs::{AgentRef, ClassRef, CohortRef, LotRef, TaskRef};
 use crate::scheduler::{reject, report};
 use crate::tasks::State;
 use crate::timers::Alarm;
+use crate::tournament::ClassBits;
 use crate::view::Liveness;
 use crate::{Action, InputError, Reason, Report, Scheduler};
 
@@ -20,8 +21,9 @@ use crate::{Action, InputError, Reason, Report, Scheduler};
 struct Search {
     /// Only queues longer than this.
     above: u32,
-    /// Agents that were robbed a moment ago too.
-    even_if_just_robbed: bool,
+    /// How many agents to pass over because they were robbed a moment ago. When that many of the
+    /// longest queues were, they are robbed again: looking further would take longer than it is worth.
+    spare: u32,
 }
 
 impl Scheduler {
@@ -105,18 +107,16 @@ impl Scheduler {
 
     /// The busiest victim with something that the thief may take, and what that is.
     fn find_loot(&mut self, thief: AgentRef, enforce_shares: bool) -> Option<(AgentRef, TaskRef)> {
+        self.update_trees();
         let appetite = self.appetite(self.agents[thief].cohort);
         let stealing = &self.config.work_stealing;
         let fewest = stealing.min_tasks_to_steal.max(1);
         let busy = self.config.thresholds.busy_threshold.max(fewest - 1);
         let has_nothing = self.agents[thief].queue.is_empty();
         let anybody = (stealing.steal_below_busy && has_nothing).then_some(fewest - 1);
-        for even_if_just_robbed in [false, true] {
+        for spare in [8, 0] {
             for above in [Some(busy), anybody].into_iter().flatten() {
-                let search = Search {
-                    above,
-                    even_if_just_robbed,
-                };
+                let search = Search { above, spare };
                 let found = self.search_loot(thief, appetite, search, enforce_shares);
                 if found.is_some() {
                     return found;
@@ -129,12 +129,15 @@ impl Scheduler {
     fn search_loot(
         &mut self,
         thief: AgentRef,
-        appetite: u64,
+        appetite: ClassBits,
         search: Search,
         enforce_shares: bool,
     ) -> Option<(AgentRef, TaskRef)> {
         let mut best: Option<(AgentRef, TaskRef)> = None;
-        let mut above = search.above;
+        let Search {
+            mut above,
+            mut spare,
+        } = search;
         for index in 0..self.agents.cohorts.len() {
             let cohort = CohortRef::new(index);
             let loot = self.agents.cohort(cohort).victims.best();
@@ -147,7 +150,11 @@ impl Scheduler {
                 let Some(victim) = self.agents.cohort(cohort).members[position] else {
                     return false;
                 };
-                if victim == thief || !(search.even_if_just_robbed || self.may_be_robbed(victim)) {
+                if victim == thief {
+                    return false;
+                }
+                if spare > 0 && self.was_just_robbed(victim) {
+                    spare -= 1;
                     return false;
                 }
                 let loot = self.loot_of(victim, thief, enforce_shares);
@@ -162,11 +169,10 @@ impl Scheduler {
         best
     }
 
-    fn may_be_robbed(&self, victim: AgentRef) -> bool {
+    fn was_just_robbed(&self, victim: AgentRef) -> bool {
         let cooldown = self.config.guards.robbed_cooldown;
-        self.agents[victim]
-            .robbed_at
-            .is_none_or(|at| self.now.since(at) >= cooldown)
+        let robbed_at = self.agents[victim].robbed_at;
+        robbed_at.is_some_and(|at| self.now.since(at) < cooldown)
     }
 
     /// What the thief would take from this victim.
@@ -187,40 +193,38 @@ impl Scheduler {
         task
     }
 
-    fn may_take(&self, thief: &Agent, lot: LotRef, admission: &Admission<'_>) -> bool {
+    pub(crate) fn may_take(&self, thief: &Agent, lot: LotRef, admission: &Admission<'_>) -> bool {
         let class = self.lots.at(lot).class;
-        is_capable(
-            &self.lots,
-            &self.agents,
-            &self.config,
-            self.now,
-            class,
-            thief.cohort,
-        ) && admission.bar(thief, lot).is_none()
+        let appetite = &self.agents.cohort(thief.cohort).appetite;
+        let known_for = (self.agents.generation, self.lots.class_count());
+        let capable = if appetite.known_for == known_for {
+            appetite.capable[class.index()]
+        } else {
+            self.is_capable(class, thief.cohort)
+        };
+        capable && admission.bar(thief, lot).is_none()
     }
 
-    /// One bit for each class of task that the agents of a cohort can do.
-    fn appetite(&mut self, cohort: CohortRef) -> u64 {
-        let (generation, classes) = (self.agents.generation, self.lots.class_count());
-        let memo = self.agents.cohort(cohort).appetite;
-        if self.config.performance.cache_capability_matches
-            && memo.known_for == (generation, classes)
-        {
-            return memo.classes;
+    /// The classes of task that the agents of a cohort can do.
+    fn appetite(&mut self, cohort: CohortRef) -> ClassBits {
+        let known_for = (self.agents.generation, self.lots.class_count());
+        let memo = &self.agents.cohort(cohort).appetite;
+        if self.config.performance.cache_capability_matches && memo.known_for == known_for {
+            return memo.bits;
         }
-        let mut appetite = 0;
-        for class in (0..classes).map(crate::refs::ClassRef::new) {
-            self.refresh_class(class);
-            if self.is_capable(class, cohort) {
-                appetite |= crate::lots::class_bit(class);
-            }
-        }
-        let known_for = (generation, classes);
-        self.agents.cohorts[cohort.index()].appetite = crate::agents::Appetite {
+        let mut appetite = Appetite {
             known_for,
-            classes: appetite,
+            ..Appetite::default()
         };
-        appetite
+        for class in (0..known_for.1).map(ClassRef::new) {
+            self.refresh_class(class);
+            let capable = self.is_capable(class, cohort);
+            appetite.capable.push(capable);
+            appetite.bits |= ClassBits::from(capable) << class_bit(class);
+        }
+        let bits = appetite.bits;
+        self.agents.cohorts[cohort.index()].appetite = appetite;
+        bits
     }
 
     /// A task waits on a queue: an idle agent that may steal it does so at once.

@@ -140,7 +140,11 @@ impl Scheduler {
 
     /// Starts a second copy of a slow task, or moves it if that is allowed.
     fn help_straggler(&mut self, task: TaskRef, held: Held, actions: &mut Vec<Action>) {
-        if held == Held::Copy || self.tasks[task].copy().is_some() {
+        let copied = self.tasks[task]
+            .extra
+            .as_ref()
+            .is_some_and(|extra| extra.copied);
+        if held == Held::Copy || copied {
             return;
         }
         let spec = &self.lots.kind_at(self.tasks[task].kind).spec;
@@ -169,7 +173,9 @@ impl Scheduler {
             started: self.now,
             running: false,
         };
-        self.tasks[task].extra_mut().copy = Some(copy);
+        let extra = self.tasks[task].extra_mut();
+        extra.copy = Some(copy);
+        extra.copied = true;
         self.copies += 1;
         self.tallies.speculations += 1;
         self.begin_lease(task, agent, lease);

@@ -9,10 +9,10 @@ use loxley_model::{
 
 use crate::dependencies::{Dependent, Graph, name_circle};
 use crate::id_table::Known;
-use crate::lots::LotTraits;
+use crate::lots::{LotTraits, class_bit};
 use crate::refs::{AgentRef, JobRef, KindRef, LotRef, TaskRef};
 use crate::scheduler::report;
-use crate::tasks::{Extra, NO_EDGE, OrderKey, State, Task};
+use crate::tasks::{Extra, NO_CHAIN, NO_EDGE, OrderKey, State, Task};
 use crate::{Action, Reason, Report, Scheduler, SubmitError};
 
 /// How many errors of one submission are reported.
@@ -261,7 +261,7 @@ impl Scheduler {
         let key = OrderKey {
             deadline: spec.deadline.unwrap_or(Time::MAX),
             submission: self.submissions,
-            slack: u64::MAX - chain,
+            slack: NO_CHAIN - chain,
             arrival: self.arrivals,
         };
         let has_extra = spec.locality.is_some() || spec.fallback != Fallback::None;
@@ -290,6 +290,7 @@ impl Scheduler {
             dependencies_left: 0,
             dependents: self.orphans.remove(&spec.id).unwrap_or(NO_EDGE),
             attempts: 0,
+            failures: 0,
             losses: 0,
             moves: 0,
             priority: spec.priority,
@@ -350,7 +351,9 @@ impl Scheduler {
             .collect();
         for task in &queued {
             let agent = self.tasks[*task].agent;
-            self.agents[agent].queue.remove(&self.tasks, *task);
+            let class = self.lots.at(self.tasks[*task].lot).class;
+            let queue = &mut self.agents[agent].queue;
+            queue.remove(&self.tasks, *task, class_bit(class));
             self.tasks[*task].stamp = self.tasks[*task].stamp.wrapping_add(1);
         }
         let held: Vec<TaskRef> = all
@@ -380,9 +383,9 @@ impl Scheduler {
         for task in queued {
             let Task { agent, moves, .. } = self.tasks[task];
             let settled = u32::from(moves) >= self.config.guards.max_moves;
-            self.agents[agent]
-                .queue
-                .push(&mut self.tasks, task, settled);
+            let class = self.lots.at(self.tasks[task].lot).class;
+            let queue = &mut self.agents[agent].queue;
+            queue.push(&mut self.tasks, task, settled, class_bit(class));
         }
         for task in held {
             self.hold(task);

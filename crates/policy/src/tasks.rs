@@ -42,6 +42,9 @@ pub(crate) enum State {
     Running,
 }
 
+/// The slack of a task that nothing waits for in its submission.
+pub(crate) const NO_CHAIN: u64 = u64::MAX;
+
 /// No edge: the end of a list.
 pub(crate) const NO_EDGE: u32 = u32::MAX;
 
@@ -71,6 +74,8 @@ pub(crate) struct Task {
     /// The first edge to a task that waits for this one.
     pub(crate) dependents: u32,
     pub(crate) attempts: u16,
+    /// Attempts that failed: what the retry rule counts.
+    pub(crate) failures: u16,
     pub(crate) losses: u8,
     pub(crate) moves: u8,
     pub(crate) priority: Priority,
@@ -91,6 +96,8 @@ pub(crate) struct Extra {
     /// The task this one stands in for when it is needed.
     pub(crate) stands_in_for: Option<TaskId>,
     pub(crate) copy: Option<Copy>,
+    /// Whether this attempt had its second copy.
+    pub(crate) copied: bool,
     /// Who gets the task when its agent gives it back.
     pub(crate) retract_for: Option<AgentId>,
     pub(crate) retracting: bool,
@@ -104,6 +111,7 @@ impl Default for Extra {
             fallback: Fallback::None,
             stands_in_for: None,
             copy: None,
+            copied: false,
             retract_for: None,
             retracting: false,
             retry_at: Time::ZERO,

@@ -100,13 +100,16 @@ impl Ranking {
     }
 }
 
+/// A set of classes of task: one bit each, shared when there are more than 128.
+pub(crate) type ClassBits = u128;
+
 /// How much can be taken from an agent, or from the best of a subtree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Loot {
     /// The longest queue.
     pub(crate) queue_len: u32,
-    /// One bit (of 64, shared when there are more) for each class of task that may be taken.
-    pub(crate) classes: u64,
+    /// The classes of task that may be taken.
+    pub(crate) classes: ClassBits,
 }
 
 impl Loot {
@@ -168,7 +171,7 @@ impl Victims {
     /// `accept` agrees to.
     pub(crate) fn longest(
         &self,
-        classes: u64,
+        classes: ClassBits,
         above: u32,
         accept: &mut impl FnMut(usize) -> bool,
     ) -> Option<(usize, u32)> {
@@ -183,7 +186,7 @@ impl Victims {
     fn search(
         &self,
         node: usize,
-        classes: u64,
+        classes: ClassBits,
         floor: &mut u32,
         best: &mut Option<(usize, u32)>,
         accept: &mut impl FnMut(usize) -> bool,

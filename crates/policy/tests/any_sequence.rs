@@ -293,7 +293,7 @@ fn apply(world: &mut World, op: Op) {
             world.handle(Input::DeadLettersResubmitted(Vec::new()));
         }
         Op::Reload { which } => {
-            world.handle(Input::ConfigChanged(config(which)));
+            world.handle(Input::ConfigChanged(Box::new(config(which))));
         }
     }
 }

@@ -283,7 +283,7 @@ impl World {
                     self.tasks.insert(id, entry);
                 }
             }
-            Input::ConfigChanged(config) => self.config = config.clone(),
+            Input::ConfigChanged(config) => self.config = (**config).clone(),
             _ => {}
         }
     }
@@ -703,10 +703,13 @@ impl World {
             });
         }
         for spec in std::mem::take(&mut self.returned) {
-            self.submit(vec![TaskSpec {
+            // What it depended on is over: it was on an agent.
+            let spec = TaskSpec {
                 deadline: None,
+                dependencies: Box::default(),
                 ..spec
-            }]);
+            };
+            self.submit(vec![spec]);
         }
         let skills: Vec<u32> = (0..8).collect();
         let helper = self.join(1_000_000, &skills);

@@ -944,7 +944,7 @@ impl<O: Observer> FleetWorld<'_, O> {
             Fault::Rebalance => self.tell(Input::RebalanceRequested),
             Fault::Limit(group, limit) => self.tell(Input::GroupLimitSet { group, limit }),
             Fault::Reconfigure(ref config) => {
-                self.tell(Input::ConfigChanged((**config).clone()));
+                self.tell(Input::ConfigChanged(config.clone()));
             }
             Fault::CalmNetwork => {
                 self.network = Network {

@@ -1,0 +1,379 @@
+//! The deciding core alone: one thread, no I/O.
+//!
+//! The fleet has many agents with four to eight of sixteen skills, and a million queued tasks of fifty
+//! distinct skill sets and all priorities. The peer is the plain way to write such a scheduler: look at
+//! every agent for every task.
+
+mod plain;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Result;
+use loxley_balance::Rng;
+use loxley_model::{
+    AgentId, AgentSpec, JobId, JobSpec, Lease, Outcome, Priority, SkillId, SkillSet, Span, TaskId,
+    TaskKind, TaskSpec, Time,
+};
+use loxley_policy::{Action, Config, Input, Scheduler};
+
+use crate::Options;
+use crate::measure::{Contender, Role, Samples, interleaved};
+use crate::report::{Goal, Report};
+
+pub(crate) fn run(options: &Options, report: &mut Report) -> Result<()> {
+    let queued = size(options, 1_000_000, 100_000);
+    // First, before other cases leave free memory behind that would be used again.
+    memory(options, report, queued);
+    lifecycle(options, report, queued);
+    steal(options, report, queued);
+    rebalance(options, report, queued);
+    graph(options, report);
+    Ok(())
+}
+
+/// A size that depends on `--quick`.
+fn size(options: &Options, full: usize, quick: usize) -> usize {
+    if options.quick { quick } else { full }
+}
+
+const FLEETS: [(&str, usize); 4] = [
+    ("lifecycle/10", 10),
+    ("lifecycle/100", 100),
+    ("lifecycle/1000", 1_000),
+    ("lifecycle/10000", 10_000),
+];
+
+/// Submit, place, start, finish: nanoseconds a task, with a million others queued.
+fn lifecycle(options: &Options, report: &mut Report, queued: usize) {
+    let cycles = size(options, 300_000, 30_000);
+    for (case, agents) in FLEETS.into_iter().filter(|(case, _)| options.wants(case)) {
+        let mut fleet = Fleet::filled(agents, queued);
+        let mut plain = plain::Scheduler::filled(&fleet.skill_sets, agents, queued / 100);
+        // The plain one takes as long as there are agents; a few tasks tell.
+        let plain_cycles = (cycles / agents).max(100);
+        let samples = interleaved(
+            options.effort(),
+            &mut [
+                Contender::new("loxley", Role::Subject, || fleet.cycles(cycles)),
+                Contender::new("plain scan", Role::Peer, || plain.cycles(plain_cycles)),
+            ],
+        );
+        report.case(case, "ns/task", Some(Goal::AtMost(1_000.0)), &samples);
+    }
+    if options.wants("lifecycle/flat") {
+        let (mut small, mut large) = (Fleet::filled(10, queued), Fleet::filled(10_000, queued));
+        let samples = interleaved(
+            options.effort(),
+            &mut [
+                Contender::new("10,000 agents", Role::Subject, || large.cycles(cycles)),
+                Contender::new("10 agents", Role::Peer, || small.cycles(cycles)),
+            ],
+        );
+        report.case(
+            "lifecycle/flat",
+            "ns/task",
+            Some(Goal::Times(2.0, "10 agents")),
+            &samples,
+        );
+    }
+}
+
+/// An idle agent takes a task from another's queue: microseconds a steal.
+fn steal(options: &Options, report: &mut Report, queued: usize) {
+    if !options.wants("steal") {
+        return;
+    }
+    let steals = size(options, 20_000, 2_000);
+    let mut fleet = Fleet::filled(10_000, queued);
+    let samples = interleaved(
+        options.effort(),
+        &mut [Contender::new("loxley", Role::Subject, || {
+            fleet.steals(steals)
+        })],
+    );
+    report.case("steal", "us", Some(Goal::AtMost(5.0)), &samples);
+}
+
+/// A push pass over a fleet that is out of balance: milliseconds a pass.
+fn rebalance(options: &Options, report: &mut Report, queued: usize) {
+    for (case, moves) in [("rebalance/3", 3), ("rebalance/10000", 10_000)] {
+        if !options.wants(case) {
+            continue;
+        }
+        let mut fleet = Fleet::filled(10_000, queued);
+        let samples = interleaved(
+            options.effort(),
+            &mut [Contender::new("loxley", Role::Subject, || {
+                fleet.rebalance(moves)
+            })],
+        );
+        report.case(case, "ms", Some(Goal::AtMost(50.0)), &samples);
+    }
+}
+
+/// Bytes a queued task.
+fn memory(options: &Options, report: &mut Report, queued: usize) {
+    if !options.wants("memory") {
+        return;
+    }
+    let measure = || {
+        let mut fleet = Fleet::new(1_000);
+        let before = resident_bytes();
+        fleet.submit(queued);
+        (resident_bytes() - before) / queued as f64
+    };
+    let values = vec![measure()];
+    let samples = [Samples {
+        name: "loxley",
+        role: Role::Subject,
+        values,
+    }];
+    report.case("memory", "B/task", Some(Goal::AtMost(200.0)), &samples);
+}
+
+/// What this process holds in memory, as the system counts it.
+fn resident_bytes() -> f64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let resident = pages
+        .as_deref()
+        .and_then(|text| text.split(' ').nth(1)?.parse::<f64>().ok());
+    resident.unwrap_or(f64::NAN) * rustix::param::page_size() as f64
+}
+
+/// A million tasks with five million edges, accepted as one submission: seconds.
+fn graph(options: &Options, report: &mut Report) {
+    if !options.wants("graph") {
+        return;
+    }
+    let tasks = size(options, 1_000_000, 100_000);
+    let samples = interleaved(
+        options.effort(),
+        &mut [Contender::new("loxley", Role::Subject, || {
+            let mut fleet = Fleet::new(100);
+            let specs = fleet.graph(tasks, 5);
+            let start = Instant::now();
+            fleet.handle(Input::TasksSubmitted {
+                job: JobSpec::new(JobId(0)),
+                tasks: specs,
+            });
+            let took = start.elapsed().as_secs_f64();
+            assert_eq!(fleet.scheduler.counts().submitted, tasks as u64);
+            took
+        })],
+    );
+    report.case(
+        "graph/1M tasks, 5M edges",
+        "s",
+        Some(Goal::AtMost(2.0)),
+        &samples,
+    );
+}
+
+/// A scheduler with agents and a stock of task kinds.
+struct Fleet {
+    scheduler: Scheduler,
+    agents: usize,
+    skill_sets: Vec<SkillSet>,
+    kinds: Vec<Arc<TaskKind>>,
+    rng: Rng,
+    now: Time,
+    next_task: u64,
+    actions: Vec<Action>,
+}
+
+impl Fleet {
+    fn new(agents: usize) -> Self {
+        let mut rng = Rng::new(42);
+        let skill_sets = skill_sets(&mut rng);
+        let kinds = skill_sets.iter().map(|skills| {
+            Arc::new(TaskKind {
+                skills: skills.clone(),
+                ..TaskKind::default()
+            })
+        });
+        let mut fleet = Self {
+            scheduler: Scheduler::new(Config::default(), Time::ZERO),
+            agents,
+            kinds: kinds.collect(),
+            skill_sets,
+            rng,
+            now: Time::ZERO,
+            next_task: 0,
+            actions: Vec::new(),
+        };
+        for agent in 0..agents {
+            let skills = agent_skills(agent);
+            fleet.handle(Input::AgentJoined(AgentSpec::new(
+                AgentId(agent as u64),
+                skills,
+            )));
+        }
+        fleet
+    }
+
+    fn filled(agents: usize, queued: usize) -> Self {
+        let mut fleet = Self::new(agents);
+        fleet.submit(queued);
+        fleet
+    }
+
+    fn handle(&mut self, input: Input) {
+        self.now = self.now + Span::from_micros(1);
+        self.actions.clear();
+        self.scheduler.handle(self.now, input, &mut self.actions);
+    }
+
+    fn task(&mut self) -> TaskSpec {
+        self.next_task += 1;
+        let kind = Arc::clone(&self.kinds[self.rng.index(self.kinds.len())]);
+        let priority = Priority::new(1 + self.rng.below(5) as u8).expect("between 1 and 5");
+        TaskSpec {
+            priority,
+            ..TaskSpec::new(TaskId(self.next_task), kind)
+        }
+    }
+
+    fn submit(&mut self, count: usize) {
+        for batch in (0..count)
+            .step_by(1_000)
+            .map(|from| (count - from).min(1_000))
+        {
+            let tasks = (0..batch).map(|_| self.task()).collect();
+            let job = JobSpec::new(JobId(self.next_task));
+            self.handle(Input::TasksSubmitted { job, tasks });
+        }
+        assert_eq!(
+            self.scheduler.counts().held,
+            0,
+            "every task has a capable agent"
+        );
+    }
+
+    /// Tasks that depend on up to `degree` of the tasks shortly before them.
+    fn graph(&mut self, tasks: usize, degree: u64) -> Vec<TaskSpec> {
+        let mut specs = Vec::with_capacity(tasks);
+        for at in 0..tasks as u64 {
+            let mut spec = self.task();
+            let dependencies =
+                (0..degree.min(at)).map(|_| TaskId(spec.id.0 - 1 - self.rng.below(at.min(1_000))));
+            spec.dependencies = dependencies.collect();
+            spec.cost = Some(Span::from_micros(1 + self.rng.below(1_000)));
+            specs.push(spec);
+        }
+        specs
+    }
+
+    /// One whole life for each of `count` tasks; nanoseconds a task.
+    fn cycles(&mut self, count: usize) -> f64 {
+        let specs: Vec<TaskSpec> = (0..count).map(|_| self.task()).collect();
+        let start = Instant::now();
+        for spec in specs {
+            let job = JobSpec::new(JobId(spec.id.0));
+            self.handle(Input::TasksSubmitted {
+                job,
+                tasks: vec![spec],
+            });
+            let agent = AgentId(self.rng.below(self.agents as u64));
+            self.handle(Input::WorkRequested { agent, want: 1 });
+            let (task, lease) = self.assigned();
+            self.handle(Input::TaskStarted { task, lease });
+            self.handle(Input::TaskFinished {
+                task,
+                lease,
+                outcome: Outcome::Succeeded,
+            });
+        }
+        start.elapsed().as_nanos() as f64 / count as f64
+    }
+
+    fn assigned(&self) -> (TaskId, Lease) {
+        let assigned = self.actions.iter().find_map(|action| match action {
+            Action::Assign { task, lease, .. } => Some((*task, *lease)),
+            _ => None,
+        });
+        assigned.expect("there is work for everybody")
+    }
+
+    /// Explicit steals by random agents with empty queues; microseconds a steal.
+    fn steals(&mut self, count: usize) -> f64 {
+        let thieves = 64;
+        for thief in 0..thieves {
+            let skills = agent_skills(thief as usize);
+            let id = AgentId(1_000_000 + thief);
+            self.handle(Input::AgentJoined(AgentSpec {
+                slots: u32::MAX,
+                ..AgentSpec::new(id, skills)
+            }));
+        }
+        let start = Instant::now();
+        let mut held = Vec::with_capacity(count);
+        for turn in 0..count as u64 {
+            self.handle(Input::StealRequested {
+                agent: AgentId(1_000_000 + turn % thieves),
+            });
+            held.push(self.assigned());
+        }
+        let micros = start.elapsed().as_secs_f64() * 1e6 / count as f64;
+        for (task, lease) in held {
+            self.handle(Input::TaskFinished {
+                task,
+                lease,
+                outcome: Outcome::Succeeded,
+            });
+        }
+        micros
+    }
+
+    /// A pass that moves up to `moves` tasks to a thousand new, empty agents; milliseconds.
+    fn rebalance(&mut self, moves: u32) -> f64 {
+        let mut config = self.scheduler.config().clone();
+        config.work_stealing.max_steal_per_cycle = moves;
+        config.thresholds.idle_threshold = 20;
+        self.handle(Input::ConfigChanged(Box::new(config)));
+        for agent in 0..1_000 {
+            let id = AgentId(2_000_000 + agent as u64);
+            self.handle(Input::AgentJoined(AgentSpec::new(id, agent_skills(agent))));
+        }
+        let start = Instant::now();
+        self.handle(Input::RebalanceRequested);
+        start.elapsed().as_secs_f64() * 1e3
+    }
+}
+
+/// Fifty distinct sets of one to three of sixteen skills.
+fn skill_sets(rng: &mut Rng) -> Vec<SkillSet> {
+    let mut sets: Vec<SkillSet> = Vec::new();
+    while sets.len() < 50 {
+        // Skills that some agent has together: a window of the ring of skills.
+        let first = rng.below(16) as u32;
+        let skills = (0..1 + rng.below(3) as u32).map(|next| SkillId((first + next) % 16));
+        let set: SkillSet = skills.collect();
+        let stride: SkillSet = [SkillId(first), SkillId((first + 2) % 16)]
+            .into_iter()
+            .collect();
+        for set in [set, stride] {
+            if !sets.contains(&set) && sets.len() < 50 {
+                sets.push(set);
+            }
+        }
+        if sets.len() >= 48 {
+            let single: SkillSet = [SkillId(first), SkillId((first + 3) % 16)]
+                .into_iter()
+                .collect();
+            if !sets.contains(&single) {
+                sets.push(single);
+            }
+        }
+    }
+    sets
+}
+
+/// Four to eight neighbouring skills of the ring of sixteen.
+fn agent_skills(agent: usize) -> SkillSet {
+    let first = (agent * 7) as u32;
+    let count = 4 + (agent / 16 % 5) as u32;
+    (0..count)
+        .map(|next| SkillId((first + next) % 16))
+        .collect()
+}
