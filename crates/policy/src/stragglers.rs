@@ -14,6 +14,9 @@ use crate::tasks::{Copy, State};
 use crate::timers::Alarm;
 use crate::{Action, CancelReason, Reason, Scheduler};
 
+/// Nothing is done about a task that has run for less: it would be over before help comes.
+const SHORTEST: Span = Span::from_millis(10);
+
 /// When something is to be done about a running task.
 #[derive(Clone, Copy, Debug)]
 struct Due {
@@ -48,7 +51,7 @@ impl Scheduler {
         let after = |span: Option<Span>| span.map_or(Time::MAX, |span| started + span);
         Due {
             time_limit: after(kind.spec.time_limit),
-            straggler: after(slow.map(|s| s.max(Span(1)))),
+            straggler: after(slow.map(|s| s.max(SHORTEST))),
         }
     }
 
