@@ -51,7 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
         1..=5_u8,
         0..SKILLS.len(),
         prop::collection::vec(0..40_usize, 0..3),
-        0..1_u32,
+        0..3_u32,
         prop::option::weighted(0.3, 0..AGENTS),
     )
         .prop_map(|(priority, skill, after, retries, onto)| Step::Submit {

@@ -91,9 +91,9 @@ impl<V: Copy> Paged<V> {
             .filter_map(|(n, page)| Some((n, page.as_ref()?)));
         let remote = self.remote.iter().map(|(number, page)| (*number, page));
         near.chain(remote).flat_map(|(number, page)| {
-            let ids = number * PAGE as u64..;
-            ids.zip(&page.entries)
-                .filter_map(|(id, value)| Some((id, (*value)?)))
+            let first = number * PAGE as u64;
+            let used = page.entries.iter().enumerate();
+            used.filter_map(move |(index, value)| Some((first + index as u64, (*value)?)))
         })
     }
 

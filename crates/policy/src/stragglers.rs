@@ -195,7 +195,9 @@ impl Scheduler {
     }
 
     fn migrate(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
-        if self.tasks[task].is_retracting() {
+        let this = &self.tasks[task];
+        // A task that is slow everywhere must not be sent around for ever.
+        if this.is_retracting() || u32::from(this.moves) >= self.config.guards.max_moves {
             return;
         }
         if let Some(agent) = self.idle_agent_for(task) {
