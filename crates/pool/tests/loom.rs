@@ -73,6 +73,13 @@ fn steal_all(mut steal: impl FnMut() -> Steal<NonNull<AtomicUsize>>, attempts: u
     }
 }
 
+/// With one thief every interleaving is tried, with two every one with at most two preemptions.
+fn explore(thieves: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = (thieves > 1).then_some(2);
+    builder.check(model);
+}
+
 struct RingModel {
     ring: Ring<AtomicUsize>,
     book: Book,
@@ -80,7 +87,7 @@ struct RingModel {
 
 /// An owner that pushes, exposes and pops while thieves steal.
 fn ring_model(entries: usize, thieves: usize, attempts: usize) {
-    loom::model(move || {
+    explore(thieves, move || {
         let model = Arc::new(RingModel {
             ring: Ring::new(),
             book: Book::new(entries),
@@ -158,7 +165,7 @@ struct DequeModel {
 
 /// An owner that pushes (the first buffer holds two) and pops while thieves steal.
 fn deque_model(entries: usize, thieves: usize, attempts: usize) {
-    loom::model(move || {
+    explore(thieves, move || {
         let model = Arc::new(DequeModel {
             deque: Deque::new(),
             book: Book::new(entries),
