@@ -89,7 +89,7 @@ pub fn setup(seed: u64) -> FleetSetup {
         .collect();
     agents.push(saviour(agent_count, skill_count));
     let task_count = 1 + makers.size.below(120);
-    let tasks = makers.tasks(task_count, skill_count, agent_count);
+    let tasks = makers.tasks(task_count, skill_count);
     let config = makers.config();
     FleetSetup {
         faults: makers.faults(agent_count, task_count, &config),
@@ -157,7 +157,7 @@ impl Makers {
         agent
     }
 
-    fn tasks(&mut self, count: u64, skill_count: u32, agent_count: u32) -> FleetTasks {
+    fn tasks(&mut self, count: u64, skill_count: u32) -> FleetTasks {
         let rng = &mut self.tasks;
         let all_at_once = rng.chance(0.3);
         let with_edges = rng.chance(0.5);
@@ -205,7 +205,6 @@ impl Makers {
             tasks.work.push(work);
             tasks.submissions.last_mut().expect("pushed above").2 = id as usize + 1;
         }
-        let _ = agent_count;
         tasks
     }
 

@@ -6,7 +6,7 @@
 //! double in width when the run outgrows them, and beyond [`LANES_MAX`] workers neighbours share a
 //! lane.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use loxley_balance::Sketch;
 use serde::Serialize;
@@ -118,9 +118,8 @@ pub struct Recorder {
     lane_of: Vec<u32>,
     columns: Vec<Columns>,
     column: Nanos,
-    stolen: HashMap<u64, ()>,
+    stolen: HashSet<u64>,
     overflowed: bool,
-    now: Nanos,
 }
 
 #[derive(Debug, Default)]
@@ -167,9 +166,8 @@ impl Recorder {
                 ..Timeline::default()
             },
             column: 1_000,
-            stolen: HashMap::new(),
+            stolen: HashSet::new(),
             overflowed: per_lane > 1,
-            now: 0,
         }
     }
 
@@ -263,7 +261,7 @@ impl Recorder {
             return;
         };
         books.slots_taken[slot as usize] = false;
-        let stolen = self.stolen.remove(&task).is_some();
+        let stolen = self.stolen.remove(&task);
         let kind = match kind {
             SpanKind::Own if stolen => SpanKind::Stolen,
             other => other,
@@ -292,7 +290,7 @@ impl Recorder {
             self.timeline.left_out += 1;
             return;
         }
-        self.stolen.insert(task, ());
+        self.stolen.insert(task);
         self.timeline.steals.push(Steal {
             at: seconds(now),
             from: self.lane_of[from as usize],
@@ -314,7 +312,6 @@ impl Recorder {
 
 impl Observer for Recorder {
     fn see(&mut self, now: Nanos, happening: &Happening) {
-        self.now = now;
         match *happening {
             Happening::Queued { worker, .. } | Happening::Spawned { worker, .. } => {
                 self.queue_changes(now, worker, 1);

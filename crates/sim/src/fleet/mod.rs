@@ -27,9 +27,7 @@ use loxley_policy::{
 };
 
 use self::agent_model::{AgentModel, GiveUp, Held, Running};
-pub use self::setup::{
-    AgentSetup, Fault, FleetLoad, FleetSetup, FleetTasks, Network, TaskGroup, kind, skipping,
-};
+pub use self::setup::{AgentSetup, Fault, FleetLoad, FleetSetup, FleetTasks, Network, TaskGroup};
 use crate::event_queue::EventQueue;
 use crate::observer::{Happening, Observer};
 use crate::statistics::{RunStatistics, WorkerTotals};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use loxley_balance::Rng;
 use loxley_model::{
-    AgentId, AgentSpec, DependencyFailure, Dispatch, GroupId, JobId, JobSpec, Names, Priority,
-    Resources, RetryRule, SkillId, SkillSet, Span, TaskId, TaskKind, TaskSpec, Time,
+    AgentId, AgentSpec, GroupId, JobId, JobSpec, Names, Priority, Resources, SkillId, SkillSet,
+    Span, TaskId, TaskKind, TaskSpec, Time,
 };
 use loxley_policy::Config;
 use serde::Deserialize;
@@ -345,35 +345,4 @@ impl AgentSetup {
             heartbeat: None,
         }
     }
-
-    /// The same, fed by the scheduler without asking.
-    #[must_use]
-    pub fn kept_full(mut self) -> Self {
-        self.spec.dispatch = Dispatch::KeepFull;
-        self
-    }
-}
-
-/// A kind of task with the given skills and the usual rules.
-#[must_use]
-pub fn kind(skills: SkillSet, memory: u64, retries: u32) -> TaskKind {
-    TaskKind {
-        skills,
-        needs: Resources {
-            memory_bytes: memory,
-            ..Resources::default()
-        },
-        retry: RetryRule {
-            retries,
-            ..RetryRule::default()
-        },
-        ..TaskKind::default()
-    }
-}
-
-/// What a job says when a dependency of one of its tasks failed.
-#[must_use]
-pub fn skipping(mut job: JobSpec) -> JobSpec {
-    job.dependency_failure = DependencyFailure::Skip;
-    job
 }
