@@ -1,84 +1,264 @@
-//! Memory for spawned units, used again instead of going back to the allocator each time.
+//! Memory for units on the heap: blocks cut from slabs, without a call to the allocator each.
 //!
-//! A unit is made on one thread and disposed of on another, which is the slow case of most
-//! allocators. So each thread keeps a few free blocks, and what one has too many of it hands over,
-//! [`HANDFUL`] at a time, to a depot from which those who have none help themselves.
+//! A thread that spawns cuts blocks off the *slab* it has in hand, one after the other. Whoever
+//! runs a unit, mostly another thread, gives its block back by counting the slab down. When the slab
+//! has been cut up and all blocks are back, it is used again. So a block costs an addition to make
+//! and one atomic subtraction to give back, the spawner and the runners do not touch the same
+//! counter at the same time, and memory is returned slab by slab.
 //!
-//! Blocks are ordinary boxes. The depot keeps no more than [`DEPOT_HANDFULS`]; the rest is freed.
+//! ```text
+//!   slab, 4 KiB, aligned to its size:  | live | block | block | block |  not cut yet  |
+//!                                                                  ^ cursor
+//! ```
+//!
+//! # What must stay true
+//! - `live` is the number of blocks in use, plus [`IN_HAND`] while a thread still cuts it. It comes
+//!   to zero once, and whoever brings it there owns the slab.
+//! - A block's address, rounded down to [`SLAB`], is that of its slab; pointers to blocks are made
+//!   from the pointer to the slab and may be used for all of it.
 
-use std::cell::RefCell;
-use std::mem::MaybeUninit;
-use std::sync::{Mutex, PoisonError};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::Cell;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Room for one unit: a header and a closure of up to five words. One cache line long.
-pub(crate) type Block = Box<MaybeUninit<[u128; 4]>>;
+/// Size and alignment of a slab.
+const SLAB: usize = 4096;
+/// Blocks begin at multiples of this.
+const GRAIN: usize = 16;
+/// What does not fit into so many bytes gets memory of its own.
+const LARGEST: usize = 256;
+/// More than a slab has blocks.
+const IN_HAND: usize = SLAB;
+/// So many empty slabs are kept for use; one MiB.
+const KEPT: usize = 256;
 
-/// The size of a block in bytes.
-pub(crate) const SIZE: usize = size_of::<[u128; 4]>();
-/// How many blocks change hands at once.
-const HANDFUL: usize = 64;
-/// How many handfuls the depot keeps: 4 MiB.
-const DEPOT_HANDFULS: usize = 1024;
+/// The beginning of a slab.
+#[repr(C, align(16))]
+struct Slab {
+    live: AtomicUsize,
+}
 
-static DEPOT: Mutex<Vec<Vec<Block>>> = Mutex::new(Vec::new());
+const LAYOUT: Layout = match Layout::from_size_align(SLAB, SLAB) {
+    Ok(layout) => layout,
+    Err(_) => panic!("a slab is a power of two"),
+};
+
+/// Empty slabs, for whoever needs one.
+static EMPTY: Mutex<Vec<SlabRef>> = Mutex::new(Vec::new());
+
+/// A slab on its way to another thread.
+struct SlabRef(NonNull<Slab>);
+
+// SAFETY: whoever holds it owns the slab, which is plain memory.
+unsafe impl Send for SlabRef {}
+
+/// The slab this thread cuts, and how far it has come.
+struct Cutter {
+    slab: Cell<*mut Slab>,
+    cursor: Cell<usize>,
+    cut: Cell<usize>,
+}
 
 thread_local! {
-    static FREE: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
+    static CUTTER: Cutter = const {
+        Cutter { slab: Cell::new(null_mut()), cursor: Cell::new(SLAB), cut: Cell::new(0) }
+    };
 }
 
-/// A block with arbitrary content.
-#[inline]
-pub(crate) fn take() -> Block {
-    // A thread that is ending has no cache any more.
-    let cached = FREE.try_with(|free| {
-        let mut free = free.borrow_mut();
-        free.pop().or_else(|| refill(&mut free))
-    });
-    cached.ok().flatten().unwrap_or_else(Box::new_uninit)
+/// Does a `T` come from a slab? Nothing does under loom, which checks for leaks itself and has no
+/// statics.
+const fn is_small<T>() -> bool {
+    size_of::<T>() <= LARGEST && align_of::<T>() <= GRAIN && !cfg!(loom)
 }
 
-/// Keeps a block for later.
+fn empty() -> MutexGuard<'static, Vec<SlabRef>> {
+    EMPTY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Puts a value into memory that [`take`] gives back.
 #[inline]
-pub(crate) fn give(block: Block) {
-    let _ = FREE.try_with(|free| {
-        let mut free = free.borrow_mut();
-        free.push(block);
-        if free.len() >= 2 * HANDFUL {
-            hand_over(&mut free);
+pub(crate) fn put<T>(value: T) -> NonNull<T> {
+    if !is_small::<T>() {
+        return NonNull::from(Box::leak(Box::new(value)));
+    }
+    let size = size_of::<T>().max(1).next_multiple_of(GRAIN);
+    let block = CUTTER.try_with(|cutter| cutter.cut(size));
+    let block = block.unwrap_or_else(|_| only_block()).cast::<T>();
+    // SAFETY: the block is new, large enough and aligned, as `is_small` checked.
+    unsafe { block.write(value) };
+    block
+}
+
+/// Takes the value out and gives its memory back.
+///
+/// # Safety
+/// `block` comes from [`put`] with the same type and has not been taken.
+#[inline]
+pub(crate) unsafe fn take<T>(block: NonNull<T>) -> T {
+    if !is_small::<T>() {
+        // SAFETY: this is the box that `put` gave up.
+        return *unsafe { Box::from_raw(block.as_ptr()) };
+    }
+    // SAFETY: `put` wrote it, and nobody has read it.
+    let value = unsafe { block.read() };
+    let slab = block
+        .as_ptr()
+        .map_addr(|address| address & !(SLAB - 1))
+        .cast::<Slab>();
+    // SAFETY: the slab is there as long as the block is in use. Its beginning is never null.
+    let slab = unsafe { NonNull::new_unchecked(slab) };
+    // SAFETY: this is one block of it.
+    unsafe { give_back(slab, 1) };
+    value
+}
+
+impl Cutter {
+    #[inline]
+    fn cut(&self, size: usize) -> NonNull<u8> {
+        if self.cursor.get() + size > SLAB {
+            self.next_slab();
         }
-    });
-}
+        let start = self.cursor.get();
+        self.cursor.set(start + size);
+        self.cut.set(self.cut.get() + 1);
+        // SAFETY: `start` is within the slab.
+        let block = unsafe { self.slab.get().cast::<u8>().add(start) };
+        // SAFETY: no allocation begins at null, so nothing inside is null.
+        unsafe { NonNull::new_unchecked(block) }
+    }
 
-#[cold]
-fn refill(free: &mut Vec<Block>) -> Option<Block> {
-    let handful = depot().pop()?;
-    *free = handful;
-    free.pop()
-}
+    #[cold]
+    #[inline(never)]
+    fn next_slab(&self) {
+        self.retire();
+        self.slab.set(new_slab().as_ptr());
+        self.cursor.set(size_of::<Slab>());
+    }
 
-#[cold]
-fn hand_over(free: &mut Vec<Block>) {
-    let handful = free.split_off(HANDFUL);
-    let mut depot = depot();
-    if depot.len() < DEPOT_HANDFULS {
-        depot.push(handful);
+    /// Lets go of the slab in hand.
+    fn retire(&self) {
+        if let Some(slab) = NonNull::new(self.slab.replace(null_mut())) {
+            // SAFETY: it was in hand, and the blocks cut from it stay counted.
+            unsafe { give_back(slab, IN_HAND - self.cut.replace(0)) };
+        }
     }
 }
 
-fn depot() -> std::sync::MutexGuard<'static, Vec<Vec<Block>>> {
-    DEPOT.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for Cutter {
+    fn drop(&mut self) {
+        self.retire();
+    }
+}
+
+/// A block for a thread that is ending and has no slab any more.
+#[cold]
+fn only_block() -> NonNull<u8> {
+    let slab = new_slab();
+    // SAFETY: the slab is ours, and from now on it has this one block.
+    unsafe { slab.as_ref() }.live.store(1, Ordering::Relaxed);
+    // SAFETY: a block fits behind the beginning of an empty slab.
+    unsafe { slab.cast::<u8>().add(size_of::<Slab>()) }
+}
+
+fn new_slab() -> NonNull<Slab> {
+    let kept = empty().pop();
+    let slab = kept.map_or_else(allocate, |slab| slab.0);
+    let fresh = Slab {
+        live: AtomicUsize::new(IN_HAND),
+    };
+    // SAFETY: nobody else knows this slab.
+    unsafe { slab.write(fresh) };
+    slab
+}
+
+fn allocate() -> NonNull<Slab> {
+    // SAFETY: the layout is not empty.
+    let slab = unsafe { alloc(LAYOUT) };
+    NonNull::new(slab.cast()).unwrap_or_else(|| handle_alloc_error(LAYOUT))
+}
+
+/// Counts `blocks` back. The last one owns the slab.
+///
+/// # Safety
+/// So many of what `live` counts are the caller's to give.
+#[inline]
+unsafe fn give_back(slab: NonNull<Slab>, blocks: usize) {
+    // SAFETY: the slab is there as long as `live` is not zero.
+    let live = unsafe { &slab.as_ref().live };
+    // Release: what we did with the block comes before its next use. Acquire: for the last one.
+    if live.fetch_sub(blocks, Ordering::AcqRel) == blocks {
+        keep(slab);
+    }
+}
+
+#[cold]
+fn keep(slab: NonNull<Slab>) {
+    let mut kept = empty();
+    if kept.len() < KEPT {
+        kept.push(SlabRef(slab));
+    } else {
+        drop(kept);
+        // SAFETY: all its blocks are back, and it came from `allocate`.
+        unsafe { dealloc(slab.as_ptr().cast(), LAYOUT) };
+    }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::sync::mpsc;
+
+    struct Sent<T>(NonNull<T>);
+    // SAFETY: the tests send blocks of values that are `Send`.
+    unsafe impl<T: Send> Send for Sent<T> {}
+
+    fn take_sent<T>(block: Sent<T>) -> T {
+        // SAFETY: the tests take each block once.
+        unsafe { take(block.0) }
+    }
 
     #[test]
-    fn what_one_thread_gives_another_takes() {
-        let blocks: Vec<Block> = (0..4 * HANDFUL).map(|_| take()).collect();
-        std::thread::spawn(move || blocks.into_iter().for_each(give))
-            .join()
-            .unwrap();
-        assert!(!depot().is_empty());
+    fn values_of_any_size_come_back_as_they_were() {
+        fn check<T: Clone + PartialEq + std::fmt::Debug + Send>(value: T) {
+            assert_eq!(take_sent(Sent(put(value.clone()))), value);
+        }
+        check(());
+        check(7_u8);
+        check([3_u64; 32]);
+        check([3_u64; 33]);
+        check("text".to_owned());
+        #[derive(Clone, PartialEq, Debug)]
+        #[repr(align(64))]
+        struct Wide(u8);
+        check(Wide(9));
+    }
+
+    #[test]
+    fn blocks_may_be_taken_by_another_thread_while_more_are_cut() {
+        let count = if cfg!(miri) { 300 } else { 100_000 };
+        let (sender, receiver) = mpsc::channel();
+        let taker = std::thread::spawn(move || {
+            receiver
+                .into_iter()
+                .map(take_sent::<(usize, Box<usize>)>)
+                .all(|(n, boxed)| n == *boxed)
+        });
+        for number in 0..count {
+            sender.send(Sent(put((number, Box::new(number))))).unwrap();
+        }
+        drop(sender);
+        assert!(taker.join().unwrap());
+    }
+
+    #[test]
+    fn what_a_thread_leaves_behind_can_still_be_taken() {
+        let blocks = std::thread::spawn(|| (0..500_u64).map(|n| Sent(put(n))).collect::<Vec<_>>());
+        let blocks = blocks.join().unwrap();
+        assert_eq!(
+            blocks.into_iter().map(take_sent).sum::<u64>(),
+            499 * 500 / 2
+        );
     }
 }

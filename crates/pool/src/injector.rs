@@ -1,9 +1,18 @@
 //! Where units wait that belong to no worker yet: five lanes, one per priority.
 //!
 //! Submissions from outside the pool land here, and so does everything that is not of normal
-//! priority. A lock guards the lanes; it is held for a few instructions, and workers take a whole
-//! batch per visit, so it is rarely contended. Two counters outside the lock let the common case,
-//! "nothing urgent" and "nothing at all", cost one relaxed load.
+//! priority. Normal units, which are the many, come in through an *inlet* with a lock of its own;
+//! workers empty it into the lanes in one move when the normal lane has run dry. So a producer and
+//! the workers meet at that lock once per hundreds of units, and either lock is held for a few
+//! instructions. Counters outside the locks let the common case, "nothing urgent" and "nothing at
+//! all", cost one or two relaxed loads.
+//!
+//! ```text
+//!   producers -> inlet (normal units) --all at once--> lanes -> a batch per worker and visit
+//!   producers -> lanes (all other priorities)
+//! ```
+//! Everything in the inlet is younger than everything in the normal lane. Who needs both locks
+//! takes that of the lanes first.
 //!
 //! # Aging
 //! The highest lane that has something goes first, except that a lane whose head was passed over
@@ -23,11 +32,14 @@ pub(crate) const PATIENCE: u32 = if cfg!(loom) { 2 } else { 64 };
 /// The shared queue.
 #[derive(Debug)]
 pub(crate) struct Injector<T> {
+    inlet: Apart<Mutex<VecDeque<Entry<T>>>>,
+    /// How many units wait in the inlet. Changed under its lock, read without.
+    incoming: Apart<AtomicUsize>,
     lanes: Apart<Mutex<Lanes<T>>>,
-    /// How many units wait in all lanes. Changed under the lock, read without.
+    /// How many units wait in all lanes. Changed under their lock, read without.
     waiting: Apart<AtomicUsize>,
     /// How many of those are above normal priority.
-    urgent: AtomicUsize,
+    urgent: Apart<AtomicUsize>,
 }
 
 #[derive(Debug)]
@@ -48,12 +60,14 @@ unsafe impl<T> Send for Entry<T> {}
 impl<T> Injector<T> {
     pub(crate) fn new() -> Self {
         Self {
+            inlet: Apart(Mutex::new(VecDeque::new())),
+            incoming: Apart(AtomicUsize::new(0)),
             lanes: Apart(Mutex::new(Lanes {
                 queues: std::array::from_fn(|_| VecDeque::new()),
                 overtaken: [0; LANES],
             })),
             waiting: Apart(AtomicUsize::new(0)),
-            urgent: AtomicUsize::new(0),
+            urgent: Apart(AtomicUsize::new(0)),
         }
     }
 
@@ -66,16 +80,36 @@ impl<T> Injector<T> {
 
     /// Calls `before`, then adds a unit, with no [`pop_where`](Self::pop_where) in between.
     pub(crate) fn push_after(&self, priority: Priority, unit: NonNull<T>, before: impl FnOnce()) {
+        if priority == Priority::Normal {
+            let mut inlet = lock(&self.inlet);
+            before();
+            inlet.push_back(Entry(unit));
+            self.incoming.store(inlet.len(), Ordering::Release);
+            return;
+        }
         let mut lanes = lock(&self.lanes);
-        before();
+        self.locked(before);
         lanes.queues[priority.lane()].push_back(Entry(unit));
         self.publish(&lanes);
     }
 
-    /// Calls `body` while nobody pushes or pops.
+    /// Calls `body` under the lock of the inlet, as every `before` of a push is.
     pub(crate) fn locked(&self, body: impl FnOnce()) {
-        let _lanes = lock(&self.lanes);
+        let _inlet = lock(&self.inlet);
         body();
+    }
+
+    /// Moves what came in to the normal lane.
+    fn let_in(&self, lanes: &mut Lanes<T>, inlet: &mut VecDeque<Entry<T>>) {
+        let lane = &mut lanes.queues[Priority::Normal.lane()];
+        if lane.is_empty() {
+            std::mem::swap(lane, inlet);
+        } else {
+            lane.append(inlet);
+        }
+        // In this order, so that nobody who looks in between thinks that all is empty.
+        self.publish(lanes);
+        self.incoming.store(0, Ordering::Release);
     }
 
     /// Takes the most urgent unit, and up to `extra` more of the same lane for `take`.
@@ -88,6 +122,10 @@ impl<T> Injector<T> {
             return None;
         }
         let mut lanes = lock(&self.lanes);
+        let normal_is_empty = lanes.queues[Priority::Normal.lane()].is_empty();
+        if normal_is_empty && self.incoming.load(Ordering::Relaxed) != 0 {
+            self.let_in(&mut lanes, &mut lock(&self.inlet));
+        }
         let lane = lanes.next_lane()?;
         let first = lanes.queues[lane].pop_front()?.0;
         // Only normal units may move on in company: a worker looks at its own deque without
@@ -110,6 +148,9 @@ impl<T> Injector<T> {
     /// Takes the first unit for which `wanted` says yes. Slow: looks at all of them.
     pub(crate) fn pop_where(&self, wanted: impl Fn(NonNull<T>) -> bool) -> Option<NonNull<T>> {
         let mut lanes = lock(&self.lanes);
+        // Held until the end: whoever waits for this lock has not yet called its `before`.
+        let mut inlet = lock(&self.inlet);
+        self.let_in(&mut lanes, &mut inlet);
         for lane in (0..LANES).rev() {
             let found = lanes.queues[lane].iter().position(|entry| wanted(entry.0));
             if let Some(position) = found {
@@ -123,12 +164,13 @@ impl<T> Injector<T> {
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) == 0
+        self.len() == 0
     }
 
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        // Acquire pairs with the store in `let_in`: if it has happened, `waiting` has grown.
+        self.incoming.load(Ordering::Acquire) + self.waiting.load(Ordering::Relaxed)
     }
 
     /// Does anything above normal priority wait? One relaxed load.
@@ -141,7 +183,10 @@ impl<T> Injector<T> {
         let normal = Priority::Normal.lane();
         let above: usize = lanes.queues[normal + 1..].iter().map(VecDeque::len).sum();
         let rest: usize = lanes.queues[..=normal].iter().map(VecDeque::len).sum();
-        self.urgent.store(above, Ordering::Relaxed);
+        // Workers look at `urgent` before every unit: leave its cache line with them if we can.
+        if self.urgent.load(Ordering::Relaxed) != above {
+            self.urgent.store(above, Ordering::Relaxed);
+        }
         self.waiting.store(above + rest, Ordering::Release);
     }
 }

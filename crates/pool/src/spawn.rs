@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::block::{self, Block};
+use crate::block;
 use crate::handle::Handle;
 use crate::pool::{Pool, Shared};
 use crate::priority::Priority;
@@ -19,45 +19,12 @@ struct HeapUnit<F> {
 }
 
 impl<F: FnOnce(&Worker<'_>)> HeapUnit<F> {
-    /// Does it fit into a recycled block?
-    const FITS: bool = size_of::<Self>() <= block::SIZE && align_of::<Self>() <= align_of::<u128>();
-
-    /// Puts it on the heap.
-    #[inline]
-    fn store(self) -> NonNull<Header> {
-        if !Self::FITS {
-            return NonNull::from(Box::leak(Box::new(self))).cast();
-        }
-        let memory = NonNull::from(Box::leak(block::take())).cast::<Self>();
-        // SAFETY: the block is ours, large enough and aligned.
-        unsafe { memory.write(self) };
-        memory.cast()
-    }
-
-    /// Takes the closure and gives the memory back.
-    ///
-    /// # Safety
-    /// `header` is what `store` gave, and this is called once.
-    #[inline]
-    unsafe fn load(header: NonNull<Header>) -> F {
-        let memory = header.cast::<Self>();
-        if !Self::FITS {
-            // SAFETY: by the contract, this is the box that `store` gave up.
-            return unsafe { Box::from_raw(memory.as_ptr()) }.closure;
-        }
-        // SAFETY: by the contract, `store` wrote it and nobody has read it.
-        let unit = unsafe { memory.read() };
-        // SAFETY: by the contract, this is the block that `store` gave up; its content is gone.
-        block::give(unsafe { Block::from_raw(memory.as_ptr().cast()) });
-        unit.closure
-    }
-
     /// # Safety
     /// `header` begins a unit made by `heap_unit` that nobody has run.
     unsafe fn run(header: NonNull<Header>, worker: &Worker<'_>) {
-        // SAFETY: by the contract.
-        let closure = unsafe { Self::load(header) };
-        closure(worker);
+        // SAFETY: by the contract, `heap_unit` put it there, and it is ours.
+        let unit = unsafe { block::take(header.cast::<Self>()) };
+        (unit.closure)(worker);
     }
 }
 
@@ -71,10 +38,10 @@ where
     F: FnOnce(&Worker<'_>),
 {
     let header = Header::new(HeapUnit::<F>::run, origin, Kind::Heap);
-    let unit = HeapUnit { header, closure }.store();
+    let unit = block::put(HeapUnit { header, closure });
     // SAFETY: the unit is new, on the heap until it runs, the pointer covers all of it, and the
     // rest is the caller's promise.
-    unsafe { UnitRef::new(unit) }
+    unsafe { UnitRef::new(unit.cast()) }
 }
 
 /// A closure that no one waits for. A panic in it is reported to the pool's handler.
