@@ -275,17 +275,17 @@ impl Scheduler {
             return;
         }
         self.tallies.steal_succeeded();
-        self.tallies.task_moved();
         let holder = self.tasks[task].agent;
         self.drop_lease(task, held, actions);
         if self.tasks[task].has_lease() {
             return self.feed_if_here(holder, from, actions);
         }
-        self.tasks[task].moves = self.tasks[task].moves.saturating_add(1);
         self.tasks[task].attempts = self.tasks[task].attempts.saturating_sub(1);
         match thief.filter(|thief| self.can_start_now(*thief, task)) {
             Some(thief) => {
                 self.agents[thief].refusals = 0;
+                self.tasks[task].moves = self.tasks[task].moves.saturating_add(1);
+                self.tallies.task_moved();
                 self.assign(task, thief, Reason::Stolen(from), actions);
             }
             None => self.place(task, Some(holder), actions),

@@ -288,7 +288,8 @@ impl Scheduler {
             .collect();
         for holder in holders.into_iter().filter(|holder| *holder != thief) {
             let this = &self.agents[holder];
-            if this.in_hand.len() as u32 <= this.spec.slots {
+            let has_backlog = this.in_hand.len() as u32 > this.spec.slots;
+            if !has_backlog || this.liveness != Liveness::Alive {
                 continue;
             }
             if let Some(task) = self.unstarted_loot(holder, thief) {

@@ -9,6 +9,7 @@ use loxley_model::{AgentId, Failure, Lease, Span, Time};
 
 use crate::agents::InHand;
 use crate::leases::Held;
+use crate::queue::StealOrder;
 use crate::refs::{AgentRef, TaskRef};
 use crate::tasks::{Copy, State};
 use crate::timers::Alarm;
@@ -225,29 +226,30 @@ impl Scheduler {
         })
     }
 
-    /// Every slot of an agent is taken by a slow task: what waits behind them moves away.
+    /// Every slot of an agent is taken by a slow task: what waits behind them moves to agents that
+    /// are idle, the oldest first.
     fn move_away_from(&mut self, agent: AgentRef, actions: &mut Vec<Action>) {
         /// So many at once; the next check moves more.
-        const MOVES_MAX: usize = 1_000;
+        const MOVES_MAX: usize = 64;
         let from = self.agents[agent].spec.id;
-        for task in self.agents[agent]
-            .queue
-            .in_order(&self.tasks)
-            .into_iter()
-            .take(MOVES_MAX)
-        {
-            if self.tasks[task].settled
-                || self.tasks[task].agent != agent
-                || self.tasks[task].state != State::Queued
-            {
-                continue;
-            }
-            let Some((other, _)) = self.choose_freely(task, Some(agent)) else {
-                continue;
+        let order = StealOrder {
+            newest_first: false,
+            lowest_priority_first: false,
+            protected_from: None,
+        };
+        for _ in 0..MOVES_MAX {
+            let queue = &mut self.agents[agent].queue;
+            let Some(task) = queue.loot(&self.tasks, order, &mut |_| true) else {
+                return;
             };
-            if other == agent || self.agents[other].queue.len() >= self.agents[agent].queue.len() {
-                continue;
-            }
+            let other = self.choose_freely(task, Some(agent));
+            let other = other
+                .map(|(other, _)| other)
+                .filter(|other| *other != agent);
+            let idle = self.config.thresholds.idle_threshold;
+            let Some(other) = other.filter(|other| self.agents[*other].queue.len() < idle) else {
+                return;
+            };
             self.move_off_queue(task);
             self.enqueue(task, other, Reason::BehindStraggler(from), actions);
             self.after_enqueue(task, other, actions);

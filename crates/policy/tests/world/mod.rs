@@ -401,7 +401,8 @@ impl World {
         let skills = &entry.spec.kind.skills;
         let offered = hand.spec.skills.iter().filter(|skill| {
             !hand.suspended.contains(skill)
-                || matches!(reason, Reason::Probe(probe) if probe == *skill)
+                // A probe tries every suspended skill of the task at once.
+                || matches!(reason, Reason::Probe(_))
         });
         let offered: SkillSet = offered.collect();
         let has = skills.count_in(&offered);
@@ -658,9 +659,11 @@ impl World {
                 let open = limit.is_none_or(|(group, limit)| self.group_running(group) < *limit);
                 assert!(
                     !(open && (own || stealable)),
-                    "after {input:?}: {} idles while {} waits on {queue}",
+                    "after {input:?}: {} idles while {} waits on {queue}: {:?}; {:?}",
                     hand.spec.id,
                     entry.spec.id,
+                    self.scheduler.explain(entry.spec.id),
+                    self.scheduler.agent_status(hand.spec.id),
                 );
             }
         }
