@@ -1,0 +1,104 @@
+//! Single rules, to the digit.
+
+mod world;
+
+use loxley_model::*;
+use loxley_policy::*;
+use world::World;
+
+fn queued_with_score(world: &World, wanted: TaskId) -> Option<(AgentId, i64)> {
+    world.reports().find_map(|report| match report {
+        Report::Queued {
+            task,
+            agent,
+            reason: Reason::Score(score),
+        } if *task == wanted => Some((*agent, *score)),
+        _ => None,
+    })
+}
+
+#[test]
+fn the_score_is_skill_match_minus_a_tenth_of_the_queue_plus_weighted_success() {
+    let mut world = World::new(Config::default());
+    let half = world.join(1, &[1]);
+    let both = world.join(2, &[1, 2]);
+    // 1 − 0/10 + 1 × 0.3 beats 0.5 − 0/10 + 0.3, until five tasks are queued.
+    for queued in 0..5 {
+        let task = world.submit_one(&[1, 2], 3);
+        let score = 1_300_000 - 100_000 * queued;
+        assert_eq!(queued_with_score(&world, task), Some((both, score)));
+    }
+    let task = world.submit_one(&[1, 2], 3);
+    // 1 − 5/10 + 0.3 ties with 0.5 + 0.3: the better match is asked first and stays.
+    assert_eq!(queued_with_score(&world, task), Some((both, 800_000)));
+    let task = world.submit_one(&[1, 2], 3);
+    assert_eq!(queued_with_score(&world, task), Some((half, 800_000)));
+    // An urgent task needs every skill, whatever the queues.
+    let urgent = world.submit_one(&[1, 2], 4);
+    assert_eq!(
+        queued_with_score(&world, urgent).map(|(agent, _)| agent),
+        Some(both)
+    );
+}
+
+#[test]
+fn an_urgent_task_is_not_stolen_while_it_is_protected() {
+    for preserve in [true, false] {
+        let mut config = Config::default();
+        config.priority.preserve_high_priority = preserve;
+        let mut world = World::new(config);
+        let victim = world.join(1, &[]);
+        let thief = world.join(2, &[]);
+        let urgent = world.new_task(&[], 5);
+        world.submit_onto(victim, urgent);
+        assert_eq!(world.ask(thief).is_none(), preserve);
+    }
+}
+
+#[test]
+fn the_newest_or_the_oldest_of_the_lowest_priority_is_stolen_first() {
+    for (newest, stolen) in [(true, 3), (false, 2)] {
+        let mut config = Config::default();
+        config.work_stealing.prefer_recent_tasks = newest;
+        let mut world = World::new(config);
+        let victim = world.join(1, &[]);
+        let thief = world.join(2, &[]);
+        for priority in [3, 1, 1] {
+            let task = world.new_task(&[], priority);
+            world.submit_onto(victim, task);
+        }
+        assert_eq!(world.ask(thief).map(|(task, _)| task), Some(TaskId(stolen)));
+    }
+}
+
+#[test]
+fn a_circle_is_refused_whole_and_named() {
+    let mut world = World::new(Config::default());
+    world.join(1, &[]);
+    let (mut first, mut second) = (world.new_task(&[], 3), world.new_task(&[], 3));
+    first.dependencies = [second.id].into();
+    second.dependencies = [first.id].into();
+    world.submit(vec![first, second]);
+    let refused = world.reports().find_map(|report| match report {
+        Report::Refused { errors, .. } => Some(errors[0].to_string()),
+        _ => None,
+    });
+    let text = refused.expect("the submission is refused");
+    assert!(
+        text.contains("circle") && text.contains("task-1") && text.contains("task-2"),
+        "{text}"
+    );
+    assert_eq!(world.scheduler.counts().submitted, 0);
+}
+
+#[test]
+fn an_answer_to_an_old_lease_changes_nothing() {
+    let mut world = World::new(Config::default());
+    let agent = world.join(1, &[]);
+    world.submit_one(&[], 3);
+    let old = world.ask(agent).expect("there is a task");
+    world.join(1, &[]);
+    world.finish(old);
+    assert_eq!(world.stale, 1);
+    assert_eq!(world.scheduler.counts().queued, 1);
+}
