@@ -319,6 +319,9 @@ pub enum InputError {
     /// A limit must be at least 1.
     #[error("a limit of 0 for {0}")]
     BadLimit(GroupId),
+    /// A task on a queue of somebody's own making waits for nothing and has no fallback.
+    #[error("{0} has dependencies or a fallback, and cannot be put on a queue by hand")]
+    NotAlone(TaskId),
     /// The task is not on the dead-letter list.
     #[error("{0} is not on the dead-letter list")]
     NotDeadLettered(TaskId),

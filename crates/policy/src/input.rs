@@ -102,6 +102,28 @@ pub enum Input {
         /// The weight, at least 1.
         weight: u32,
     },
+    /// Somebody put a task on an agent's queue by hand, without asking whether the agent can do it.
+    /// The task waits for no other one.
+    TaskQueued {
+        /// Whose queue.
+        agent: AgentId,
+        /// The job it belongs to.
+        job: JobSpec,
+        /// The task.
+        task: TaskSpec,
+    },
+    /// Somebody took a task out by hand: it has left the scheduler (`Ending::Returned`), and its id
+    /// may be used again. Nothing happens when there is no such task on the queue.
+    TaskTaken(Taking),
+    /// An agent's history, as its owner keeps it, in place of what was learned of its success.
+    AgentRecalled {
+        /// Whose.
+        agent: AgentId,
+        /// Tasks it completed.
+        completed: u64,
+        /// Tasks it failed.
+        failed: u64,
+    },
     /// Somebody asked for a rebalancing pass now.
     RebalanceRequested,
     /// Time passed. The driver sends this when a timer is due; at any other time it does no harm.
@@ -118,6 +140,23 @@ pub enum Leftovers {
     Requeue,
     /// They leave the scheduler with the agent: whoever unregistered it has them now.
     Return,
+}
+
+/// Which task was taken out by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Taking {
+    /// This one, from a queue or from whoever has it.
+    Task(TaskId),
+    /// The first on an agent's queue.
+    First(AgentId),
+    /// The one that a thief would take from an agent's queue, if it could do everything.
+    Loot {
+        /// The agent.
+        agent: AgentId,
+        /// The newest of the lowest priority, else the oldest.
+        newest_first: bool,
+    },
 }
 
 /// What an agent says of itself in a heartbeat.

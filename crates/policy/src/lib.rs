@@ -10,6 +10,7 @@ extern crate alloc;
 
 mod action;
 mod agents;
+mod by_hand;
 mod chains;
 mod config;
 mod dependencies;
@@ -46,7 +47,7 @@ pub use config::{
     Capabilities, Config, Guards, Heartbeats, Learning, Matching, MetricsRules, Performance,
     Prefetch, PriorityRules, Quotas, Speculation, Strategy, Thresholds, WorkStealing,
 };
-pub use input::{Input, Leftovers, Selection, Vitals};
+pub use input::{Input, Leftovers, Selection, Taking, Vitals};
 pub use scheduler::Scheduler;
 pub use view::{
     AgentStatus, Counts, Explanation, Liveness, Metrics, Obstacle, Place, Problem, ProblemKind,

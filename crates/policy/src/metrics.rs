@@ -172,6 +172,12 @@ impl Scheduler {
         self.agents.ids().filter_map(|id| self.agent_status(id))
     }
 
+    /// How many tasks are on an agent's queue.
+    #[must_use]
+    pub fn queue_len(&self, id: AgentId) -> Option<usize> {
+        Some(self.agents[self.agents.find(id)?].queue.len() as usize)
+    }
+
     /// The tasks on an agent's queue, in the order in which it would run them.
     #[must_use]
     pub fn queue_of(&self, id: AgentId) -> Option<Vec<loxley_model::TaskId>> {

@@ -164,6 +164,15 @@ impl Scheduler {
                 0 => reject(InputError::BadWeight(user), actions),
                 _ => self.limits.set_weight(user, weight),
             },
+            Input::TaskQueued { agent, job, task } => {
+                self.queue_by_hand(agent, job, task, actions);
+            }
+            Input::TaskTaken(taking) => self.take_by_hand(taking, actions),
+            Input::AgentRecalled {
+                agent,
+                completed,
+                failed,
+            } => self.recall(agent, completed, failed, actions),
             Input::RebalanceRequested => self.rebalance(actions),
             Input::Tick => self.tick(actions),
             Input::ConfigChanged(config) => self.change_config(*config, actions),

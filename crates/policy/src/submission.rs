@@ -19,7 +19,7 @@ use crate::{Action, Reason, Report, Scheduler, SubmitError};
 const ERRORS_MAX: usize = 100;
 
 /// What was found out while a submission was checked.
-struct Checked {
+pub(crate) struct Checked {
     /// Dependencies within the submission, none if there are no edges.
     graph: Option<Graph>,
     /// The length of the longest chain from each task; empty without edges.
@@ -47,7 +47,7 @@ impl Scheduler {
         }
     }
 
-    fn check_submission(
+    pub(crate) fn check_submission(
         &mut self,
         job: &JobSpec,
         tasks: &[TaskSpec],
@@ -218,6 +218,21 @@ impl Scheduler {
         checked: &Checked,
         actions: &mut Vec<Action>,
     ) {
+        for task in self.insert_all(job, specs, checked, actions) {
+            if self.tasks[task].state == State::Waiting && self.tasks[task].dependencies_left == 0 {
+                self.make_ready(task, actions);
+            }
+        }
+    }
+
+    /// Takes checked tasks in and links them. None of them has a place yet.
+    pub(crate) fn insert_all(
+        &mut self,
+        job: JobSpec,
+        specs: Vec<TaskSpec>,
+        checked: &Checked,
+        actions: &mut Vec<Action>,
+    ) -> Vec<TaskRef> {
         let count = specs.len();
         report(
             Report::Accepted {
@@ -227,7 +242,7 @@ impl Scheduler {
             actions,
         );
         if count == 0 {
-            return;
+            return Vec::new();
         }
         self.submissions += 1;
         let job = self.jobs.find_or_insert(job);
@@ -237,11 +252,7 @@ impl Scheduler {
             places.push(self.insert_task(job, spec, chain, actions));
         }
         self.link(&places, checked);
-        for task in places {
-            if self.tasks[task].state == State::Waiting && self.tasks[task].dependencies_left == 0 {
-                self.make_ready(task, actions);
-            }
-        }
+        places
     }
 
     fn insert_task(

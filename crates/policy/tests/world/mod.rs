@@ -545,8 +545,10 @@ impl World {
     }
 
     fn note_accepted(&mut self, input: &Input, count: usize) {
-        let Input::TasksSubmitted { job, tasks } = input else {
-            return;
+        let (job, tasks) = match input {
+            Input::TasksSubmitted { job, tasks } => (job, tasks.as_slice()),
+            Input::TaskQueued { job, task, .. } => (job, std::slice::from_ref(task)),
+            _ => return,
         };
         assert_eq!(tasks.len(), count);
         self.arrivals += 1;

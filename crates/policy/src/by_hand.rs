@@ -1,0 +1,135 @@
+//! Queues that are filled and emptied by hand.
+//!
+//! A program may treat an agent's queue as its own: put a task there without asking who should have
+//! it, take the first one out, rob it. Such a task is known here only while it is on a queue. Whoever
+//! takes it out has it, without a lease and without an answer to give; it counts as returned, and its
+//! id may be used again to put it back.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use loxley_model::{AgentId, Fallback, JobSpec, TaskId, TaskSpec, Unplaceable};
+
+use crate::refs::{AgentRef, TaskRef};
+use crate::scheduler::{reject, report};
+use crate::tasks::State;
+use crate::{Action, Ending, InputError, Reason, Report, Scheduler, Taking};
+
+impl Scheduler {
+    /// Puts a task on a queue, whether or not the agent can do it.
+    pub(crate) fn queue_by_hand(
+        &mut self,
+        agent: AgentId,
+        job: JobSpec,
+        task: TaskSpec,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(target) = self.agents.find(agent) else {
+            return reject(InputError::UnknownAgent(agent), actions);
+        };
+        if !task.dependencies.is_empty() || task.fallback != Fallback::None {
+            return reject(InputError::NotAlone(task.id), actions);
+        }
+        let job = JobSpec {
+            onto: None,
+            unplaceable: Unplaceable::Hold,
+            ..job
+        };
+        let accepted = self.take_in(job, vec![task], actions);
+        if let Some(place) = accepted.first().copied() {
+            self.tasks[place].ready = self.now;
+            self.enqueue(place, target, Reason::Named, actions);
+            self.after_enqueue(place, target, actions);
+        }
+    }
+
+    /// Lets a task leave the scheduler with whoever takes it.
+    pub(crate) fn take_by_hand(&mut self, taking: Taking, actions: &mut Vec<Action>) {
+        let found = match taking {
+            Taking::Task(task) => self.task_to_take(task),
+            Taking::First(agent) => self.queue_to_take_from(agent).map(|agent| {
+                let mut queue = core::mem::take(&mut self.agents[agent].queue);
+                let first = queue.first(&self.tasks, &mut |_| true);
+                self.agents[agent].queue = queue;
+                first
+            }),
+            Taking::Loot {
+                agent,
+                newest_first,
+            } => self.queue_to_take_from(agent).map(|agent| {
+                let mut order = self.steal_order();
+                order.newest_first = newest_first;
+                let mut queue = core::mem::take(&mut self.agents[agent].queue);
+                let loot = queue.loot(&self.tasks, order, &mut |_| true);
+                self.agents[agent].queue = queue;
+                loot
+            }),
+        };
+        match found {
+            Ok(Some(task)) => self.end_task(task, Ending::Returned, actions),
+            Ok(None) => {}
+            Err(error) => reject(error, actions),
+        }
+    }
+
+    /// An agent comes with a history of its own.
+    pub(crate) fn recall(
+        &mut self,
+        id: AgentId,
+        completed: u64,
+        failed: u64,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(agent) = self.agents.find(id) else {
+            return reject(InputError::UnknownAgent(id), actions);
+        };
+        let now = self.now;
+        let record = &mut self.agents[agent].record;
+        record.completed = completed;
+        record.failed = failed;
+        record.successes = completed as f64;
+        record.failures = failed as f64;
+        record.decayed_at = now;
+        self.refresh(agent);
+    }
+
+    fn task_to_take(&self, id: TaskId) -> Result<Option<TaskRef>, InputError> {
+        let known = self.ids.live(id);
+        // Copies and fallbacks have others who wait for them; they are cancelled, not taken.
+        let task = known.ok_or(InputError::UnknownTask(id))?;
+        let is_plain = !matches!(
+            self.tasks[task].state,
+            State::Standby | State::Delegated | State::Waiting | State::Backoff
+        );
+        is_plain
+            .then_some(Some(task))
+            .ok_or(InputError::UnknownTask(id))
+    }
+
+    fn queue_to_take_from(&self, id: AgentId) -> Result<AgentRef, InputError> {
+        self.agents.find(id).ok_or(InputError::UnknownAgent(id))
+    }
+
+    /// Checks tasks and takes them in, without placing them yet. Reports why not.
+    fn take_in(
+        &mut self,
+        job: JobSpec,
+        tasks: Vec<TaskSpec>,
+        actions: &mut Vec<Action>,
+    ) -> Vec<TaskRef> {
+        match self.check_submission(&job, &tasks) {
+            Ok(checked) => self.insert_all(job, tasks, &checked, actions),
+            Err(errors) => {
+                let errors = errors.into();
+                report(
+                    Report::Refused {
+                        job: job.id,
+                        errors,
+                    },
+                    actions,
+                );
+                Vec::new()
+            }
+        }
+    }
+}
