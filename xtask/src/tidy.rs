@@ -16,7 +16,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("config", &["policy", "model", "balance"]),
     ("pool", &["balance"]),
     ("journal", &["model"]),
-    ("agent", &["model", "pool"]),
+    ("protocol", &[]),
+    ("agent", &["model", "pool", "balance", "protocol", "api"]),
 ];
 
 /// What the deciding core may depend on from outside: little enough to read in a day, and none of
