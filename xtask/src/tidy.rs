@@ -18,6 +18,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("journal", &["model"]),
     ("protocol", &[]),
     ("agent", &["model", "pool", "balance", "protocol", "api"]),
+    ("api", &["model"]),
+    ("client", &["api", "model", "balance"]),
 ];
 
 /// What the deciding core may depend on from outside: little enough to read in a day, and none of
