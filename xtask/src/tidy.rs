@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("agent", &["model", "pool", "balance", "protocol", "api"]),
     ("api", &["model"]),
     ("client", &["api", "model", "balance"]),
+    ("jobfile", &["config", "policy", "model", "agent"]),
 ];
 
 /// What the deciding core may depend on from outside: little enough to read in a day, and none of
