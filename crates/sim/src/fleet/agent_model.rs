@@ -18,11 +18,43 @@ pub(super) struct Held {
     pub(super) lease: Lease,
 }
 
-/// A task that an agent runs.
+/// A task that an agent runs, at one pace since a moment: when the agent becomes slower or faster,
+/// so does what it runs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Running {
     pub(super) held: Held,
     pub(super) started: Nanos,
+    /// Since when it runs at the pace it has.
+    since: Nanos,
+    /// How much of its work was left then.
+    left: Nanos,
+    /// When it will be done at this pace.
+    pub(super) ends: Nanos,
+}
+
+impl Running {
+    pub(super) fn new(held: Held, now: Nanos, work: Nanos, duration: Nanos) -> Self {
+        Self {
+            held,
+            started: now,
+            since: now,
+            left: work,
+            ends: now + duration,
+        }
+    }
+
+    /// How much of its work is left.
+    pub(super) fn left_at(&self, now: Nanos) -> Nanos {
+        let whole = (self.ends - self.since).max(1) as f64;
+        (self.left as f64 * ((self.ends - now) as f64 / whole)) as Nanos
+    }
+
+    /// From now on it takes so many times as long.
+    fn change_pace(&mut self, now: Nanos, factor: f64) {
+        self.left = self.left_at(now);
+        self.ends = now + libm::ceil((self.ends - now) as f64 * factor) as Nanos;
+        self.since = now;
+    }
 }
 
 #[derive(Debug)]
@@ -92,12 +124,33 @@ impl AgentModel {
         self.backlog.pop_front()
     }
 
+    /// Everything it runs goes at this speed from now on.
+    pub(super) fn change_speed(&mut self, now: Nanos, speed: f64) {
+        let factor = self.speed / speed;
+        self.speed = speed;
+        if factor == 1.0 {
+            return;
+        }
+        for run in &mut self.running {
+            run.change_pace(now, factor);
+        }
+    }
+
     /// Ends a run; nothing if it was stopped before.
     pub(super) fn end(&mut self, lease: Lease) -> Option<Running> {
         let at = self
             .running
             .iter()
             .position(|run| run.held.lease == lease)?;
+        Some(self.running.swap_remove(at))
+    }
+
+    /// Ends a run whose time has come; nothing if it was stopped before, or goes on for longer.
+    pub(super) fn finish(&mut self, lease: Lease, now: Nanos) -> Option<Running> {
+        let at = self
+            .running
+            .iter()
+            .position(|run| run.held.lease == lease && run.ends <= now)?;
         Some(self.running.swap_remove(at))
     }
 

@@ -62,6 +62,8 @@ enum Event {
     Finish(u32, Lease),
     /// An agent sends a heartbeat, in this session.
     Heartbeat(u32, u32),
+    /// An agent with a free slot asks for work.
+    Ask(u32),
     /// Something goes wrong or gets well.
     Fault(u32),
 }
@@ -314,6 +316,7 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
             }
             Event::Finish(agent, lease) => self.finish(agent, lease),
             Event::Heartbeat(agent, session) => self.heartbeat(agent, session),
+            Event::Ask(agent) => self.ask_for_work(agent),
             Event::Fault(index) => {
                 let setup = self.setup;
                 self.fault(&setup.faults[index as usize].1);
@@ -753,7 +756,7 @@ impl<O: Observer> FleetWorld<'_, O> {
 
     fn ask_for_work(&mut self, agent: u32) {
         let spec = &self.setup.agents[agent as usize].spec;
-        if spec.dispatch == Dispatch::OnRequest {
+        if spec.dispatch == Dispatch::OnRequest && self.agents[agent as usize].up {
             let want = self.agents[agent as usize].free_slots(spec.slots);
             if want > 0 {
                 self.send(agent, Body::Want(want));
@@ -809,34 +812,36 @@ impl<O: Observer> FleetWorld<'_, O> {
         let Some(run) = model.running.iter().find(|run| run.held.lease == lease) else {
             return;
         };
-        let done = ((self.now - run.started) as f64 * model.speed) as Nanos;
         let task = run.held.task.0 as usize;
         if self.tasks.specs[task].kind.checkpoints {
+            let done = self.tasks.work[task] - run.left_at(self.now);
             let saved = &mut self.books[task].saved;
-            *saved = (*saved + done).min(self.tasks.work[task]);
+            *saved = (*saved).max(done);
         }
     }
 
     fn run_next(&mut self, agent: u32) {
         let setup = &self.setup.agents[agent as usize];
         while let Some(held) = self.agents[agent as usize].next_to_run(setup.spec.slots) {
-            let duration = self.duration(agent, held.task);
-            let now = self.now;
-            self.agents[agent as usize]
-                .running
-                .push(Running { held, started: now });
+            let run = self.begin_run(agent, held);
+            self.agents[agent as usize].running.push(run);
             self.note_start(agent, held.task);
-            self.events
-                .push(now + duration, Event::Finish(agent, held.lease));
+            self.events.push(run.ends, Event::Finish(agent, held.lease));
             self.send(agent, Body::Started(held));
         }
     }
 
-    fn duration(&mut self, agent: u32, task: TaskId) -> Nanos {
+    fn begin_run(&mut self, agent: u32, held: Held) -> Running {
+        let task = held.task.0 as usize;
+        let left = self.tasks.work[task] - self.books[task].saved;
+        let duration = self.duration(agent, left);
+        Running::new(held, self.now, left, duration)
+    }
+
+    fn duration(&mut self, agent: u32, work: Nanos) -> Nanos {
         let (chance, factor) = self.setup.agents[agent as usize].straggler;
         let speed = self.agents[agent as usize].speed;
-        let left = self.tasks.work[task.0 as usize] - self.books[task.0 as usize].saved;
-        let mut duration = left as f64 / speed;
+        let mut duration = work as f64 / speed;
         if chance > 0.0 && self.chance.stragglers.chance(chance) {
             duration *= factor;
         }
@@ -864,8 +869,8 @@ impl<O: Observer> FleetWorld<'_, O> {
     }
 
     fn finish(&mut self, agent: u32, lease: Lease) {
-        let Some(run) = self.agents[agent as usize].end(lease) else {
-            return; // It was stopped before its end.
+        let Some(run) = self.agents[agent as usize].finish(lease, self.now) else {
+            return; // It was stopped before its end, or its end has moved.
         };
         let took = self.now - run.started;
         self.totals[agent as usize].busy += took;
@@ -882,7 +887,17 @@ impl<O: Observer> FleetWorld<'_, O> {
         );
         self.send(agent, Body::Finished(run.held, ok));
         self.run_next(agent);
-        self.ask_for_work(agent);
+        self.ask_after_the_news(agent);
+    }
+
+    /// Where nothing takes any time, all that ends at this moment is told before anybody asks.
+    fn ask_after_the_news(&mut self, agent: u32) {
+        let asks = self.setup.agents[agent as usize].spec.dispatch == Dispatch::OnRequest;
+        if asks && self.network.is_instant() {
+            self.events.push(self.now, Event::Ask(agent));
+        } else {
+            self.ask_for_work(agent);
+        }
     }
 
     fn stop(&mut self, agent: u32, lease: Lease) {
@@ -934,7 +949,7 @@ impl<O: Observer> FleetWorld<'_, O> {
             Fault::Mend(agent) => self.mend(agent),
             Fault::Slow(agent, factor) => {
                 let normal = self.setup.agents[agent as usize].true_speed;
-                self.agents[agent as usize].speed = normal / factor;
+                self.change_speed(agent, normal / factor);
             }
             Fault::Cancel(task) => {
                 self.tell(Input::CancelRequested(Selection::Task(TaskId(task))));
@@ -950,6 +965,14 @@ impl<O: Observer> FleetWorld<'_, O> {
                     ..Network::default()
                 };
             }
+        }
+    }
+
+    fn change_speed(&mut self, agent: u32, speed: f64) {
+        self.agents[agent as usize].change_speed(self.now, speed);
+        for run in &self.agents[agent as usize].running {
+            self.events
+                .push(run.ends, Event::Finish(agent, run.held.lease));
         }
     }
 

@@ -166,7 +166,7 @@ pub enum Fault {
     Cut(u32),
     /// They flow again.
     Mend(u32),
-    /// The agent is this much slower from now on, for tasks it starts.
+    /// The agent is this much slower than normal from now on, also for what it runs already.
     Slow(u32, f64),
     /// The agent unregisters in good order; its tasks go elsewhere.
     Leave(u32),
