@@ -64,6 +64,7 @@ impl Scheduler {
             self.end_one(task, ending, &mut ended, &mut ready, actions);
             next = ended.pop();
         }
+        self.put_in_order(&mut ready);
         for task in ready {
             self.make_ready(task, actions);
         }

@@ -218,7 +218,11 @@ impl Scheduler {
         checked: &Checked,
         actions: &mut Vec<Action>,
     ) {
-        for task in self.insert_all(job, specs, checked, actions) {
+        let mut places = self.insert_all(job, specs, checked, actions);
+        if checked.graph.is_some() {
+            self.put_in_order(&mut places);
+        }
+        for task in places {
             if self.tasks[task].state == State::Waiting && self.tasks[task].dependencies_left == 0 {
                 self.make_ready(task, actions);
             }

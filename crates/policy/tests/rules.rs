@@ -102,3 +102,33 @@ fn an_answer_to_an_old_lease_changes_nothing() {
     assert_eq!(world.stale, 1);
     assert_eq!(world.scheduler.counts().queued, 1);
 }
+
+#[test]
+fn the_longest_chain_starts_first_however_its_tasks_are_listed() {
+    let mut world = World::new(Config::default());
+    let agent = world.join(1, &[]);
+    world.handle(Input::WorkRequested { agent, want: 1 });
+    let mut root = world.new_task(&[], 3);
+    root.cost = Some(Span::from_secs(1));
+    let mut small = world.new_task(&[], 3);
+    small.cost = Some(Span::from_secs(1));
+    small.dependencies = [root.id].into();
+    let mut large = world.new_task(&[], 3);
+    large.cost = Some(Span::from_secs(9));
+    large.dependencies = [root.id].into();
+    let mut alone = world.new_task(&[], 3);
+    alone.cost = Some(Span::from_secs(2));
+    let (root_id, large_id) = (root.id, large.id);
+    world.submit(vec![alone, small, large, root]);
+    let first = world.given(agent).expect("it asked");
+    assert_eq!(first.0, root_id, "ten seconds of work begin with it");
+    let other = world.join(2, &[]);
+    let alone = world.ask(other).expect("the task that stands alone");
+    world.finish(alone);
+    world.handle(Input::WorkRequested {
+        agent: other,
+        want: 1,
+    });
+    world.finish(first);
+    assert_eq!(world.given(other).map(|(task, _)| task), Some(large_id));
+}

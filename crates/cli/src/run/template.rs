@@ -21,12 +21,13 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use crate::command::Command;
-use crate::quote::{self, Quotes};
+use loxley_agent::Command;
+
+use super::quote::{self, Quotes};
 
 /// A command with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
+pub(super) struct Template {
     pieces: Vec<Piece>,
     /// The same as words, where no shell is needed to run it.
     words: Option<Vec<Vec<Piece>>>,
@@ -60,18 +61,18 @@ enum Form {
 
 /// What a template is filled with.
 #[derive(Clone, Copy, Debug)]
-pub struct Filling<'a> {
+pub(super) struct Filling<'a> {
     /// One item of each list.
-    pub items: &'a [OsString],
+    pub(super) items: &'a [OsString],
     /// The number of the task, from 1.
-    pub sequence: u64,
+    pub(super) sequence: u64,
     /// The number of the slot, from 1.
-    pub slot: usize,
+    pub(super) slot: usize,
 }
 
 /// What is wrong with a template.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TemplateError {
+pub(super) enum TemplateError {
     /// A placeholder stands where no quoting is safe.
     #[error(
         "a placeholder cannot be quoted in `…`, ${{…}}, a comment or a here-document, nor right \
@@ -90,7 +91,7 @@ impl Template {
     /// Reads a template from the words of the command line, joined by spaces as GNU parallel does:
     /// the words may contain shell syntax. Without any placeholder, the item comes last if it
     /// `comes_last`. Without any words, each item is a command of its own.
-    pub fn parse(
+    pub(super) fn parse(
         words: &[OsString],
         lists: usize,
         comes_last: bool,
@@ -120,7 +121,7 @@ impl Template {
     }
 
     /// Reads a template in which each word is one argument, as it is: no shell, no syntax.
-    pub fn parse_words(
+    pub(super) fn parse_words(
         words: &[OsString],
         lists: usize,
         comes_last: bool,
@@ -145,34 +146,8 @@ impl Template {
         })
     }
 
-    /// A line for the shell without placeholders: braces mean themselves.
-    #[must_use]
-    pub fn plain_line(line: &OsStr, shell: &OsStr) -> Self {
-        let pieces = vec![Piece::Literal(line.as_bytes().to_vec())];
-        Self {
-            words: plain_words(&pieces),
-            pieces,
-            shell: shell.to_owned(),
-        }
-    }
-
-    /// A program and its arguments without placeholders.
-    #[must_use]
-    pub fn plain_words(words: &[OsString]) -> Self {
-        let words: Vec<Vec<Piece>> = words
-            .iter()
-            .map(|word| vec![Piece::Literal(word.as_bytes().to_vec())])
-            .collect();
-        Self {
-            pieces: shown(&words),
-            words: Some(words),
-            shell: OsString::new(),
-        }
-    }
-
     /// The line as a shell would read it: what people see in logs and dry runs.
-    #[must_use]
-    pub fn line(&self, filling: &Filling<'_>) -> OsString {
+    pub(super) fn line(&self, filling: &Filling<'_>) -> OsString {
         let mut line = Vec::new();
         for piece in &self.pieces {
             match piece {
@@ -191,8 +166,7 @@ impl Template {
     }
 
     /// What to start.
-    #[must_use]
-    pub fn command(&self, filling: &Filling<'_>) -> Command {
+    pub(super) fn command(&self, filling: &Filling<'_>) -> Command {
         let Some(words) = &self.words else {
             return Command::new(&self.shell).arg("-c").arg(self.line(filling));
         };
@@ -424,7 +398,7 @@ fn push_byte(word: &mut Vec<Piece>, byte: u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Slot, Tail};
+    use loxley_agent::{Slot, Tail};
     use proptest::prelude::*;
 
     fn words(line: &str) -> Vec<OsString> {
