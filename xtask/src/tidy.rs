@@ -18,6 +18,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("journal", &["model"]),
     ("protocol", &[]),
     ("agent", &["model", "pool", "balance", "protocol", "api"]),
+    ("api", &["model"]),
+    ("client", &["api", "model", "balance"]),
+    ("jobfile", &["config", "policy", "model", "agent"]),
 ];
 
 /// What the deciding core may depend on from outside: little enough to read in a day, and none of

@@ -2,7 +2,8 @@
 //!
 //! A [`Slot`] runs one [`Command`] at a time, in a process group of its own, and hands its output to
 //! a [`Sink`]. Slots do not share anything: a machine that should run eight tasks at once has eight
-//! slots on eight threads. A [`Killer`] reaches into a slot from another thread.
+//! slots on eight threads. A [`Killer`] reaches into a slot from another thread. A [`Template`] is a
+//! command with placeholders, of which each item makes a command.
 //!
 //! ```
 //! use loxley_agent::{Command, Slot, Tail};
@@ -19,10 +20,13 @@ mod command;
 mod ended;
 mod output;
 mod program;
+mod quote;
 mod slot;
+mod template;
 
 pub use command::{Command, Limits, Streams};
 pub use ended::{Ended, Status, Stopped};
 pub use output::{Files, Sink, Spool, Stream, Tail};
 pub use program::ProgramCache;
 pub use slot::{Killer, Slot, StartError, Urgency};
+pub use template::{Filling, Template, TemplateError};

@@ -26,7 +26,7 @@ mod write;
 
 pub use keys::{KeyInfo, keys};
 pub use mistake::{Kind, Mistake, Mistakes};
-pub use read::{parse, parse_bytes};
-pub use reader::{Fields, Reader};
+pub use read::{parse, parse_bytes, take_section, text_of};
+pub use reader::{Fields, Reader, suggestion};
 pub use tree::{Key, Limits, Node, Style, Value};
 pub use write::{default_yaml, to_yaml};

@@ -26,23 +26,34 @@ pub fn parse(text: &str) -> Result<Config, Mistakes> {
 
 /// As [`parse`], for bytes that may not even be text.
 pub fn parse_bytes(bytes: &[u8]) -> Result<Config, Mistakes> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => parse(text),
-        Err(error) => {
-            let (good, bad) = bytes.split_at(error.valid_up_to());
-            // Shown are the text before the bad byte and a little after it.
-            let good = String::from_utf8_lossy(good);
-            let shown = format!(
-                "{good}{}",
-                String::from_utf8_lossy(&bad[..bad.len().min(80)])
-            );
-            let message = "the file is not UTF-8 text";
-            let label = format!("the byte 0x{:02x}", bad[0]);
-            let mistake = Mistake::new(Kind::Syntax, good.len()..good.len(), message, label)
-                .with_help("save it as UTF-8");
-            Err(Mistakes::new(UNNAMED, &shown, vec![mistake]))
-        }
-    }
+    parse(text_of(UNNAMED, bytes)?)
+}
+
+/// The text in these bytes, which came from the file `name`.
+pub fn text_of<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, Mistakes> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        let (good, bad) = bytes.split_at(error.valid_up_to());
+        // Shown are the text before the bad byte and a little after it.
+        let good = String::from_utf8_lossy(good);
+        let shown = format!(
+            "{good}{}",
+            String::from_utf8_lossy(&bad[..bad.len().min(80)])
+        );
+        let message = "the file is not UTF-8 text";
+        let label = format!("the byte 0x{:02x}", bad[0]);
+        let mistake = Mistake::new(Kind::Syntax, good.len()..good.len(), message, label)
+            .with_help("save it as UTF-8");
+        Mistakes::new(name, &shown, vec![mistake])
+    })
+}
+
+/// The configuration in a larger file: takes the key `load_balancing` out of its top level. None if
+/// the key is not there.
+pub fn take_section(top: &mut Fields<'_>, reader: &mut Reader<'_>) -> Option<Config> {
+    let node = top.take(ROOT)?;
+    let mut config = Config::default();
+    read_root(node, &mut config, reader);
+    Some(config)
 }
 
 /// A key that stands in the file, where its value is, and whether that could be read.
@@ -59,7 +70,13 @@ fn read_file(node: &Node, config: &mut Config, reader: &mut Reader<'_>) {
     };
     let root = top.take(ROOT);
     top.finish_with(reader, place_of);
-    let Some(mut root) = root.and_then(|node| reader.mapping(ROOT, node)) else {
+    if let Some(root) = root {
+        read_root(root, config, reader);
+    }
+}
+
+fn read_root(node: &Node, config: &mut Config, reader: &mut Reader<'_>) {
+    let Some(mut root) = reader.mapping(ROOT, node) else {
         return;
     };
     let mut given = Vec::new();

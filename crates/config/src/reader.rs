@@ -28,6 +28,9 @@ use std::ops::{Range, RangeInclusive};
 use crate::mistake::{Kind, Mistake, Mistakes};
 use crate::tree::{Key, Node, Style, Value, shorten};
 
+/// How many mistakes of one file are kept.
+const MISTAKES_MAX: usize = 100;
+
 /// Takes values out of nodes and collects what is wrong with them.
 #[derive(Debug)]
 pub struct Reader<'a> {
@@ -47,9 +50,23 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Notes a mistake.
+    /// Notes a mistake. Beyond the first hundred nobody reads on.
     pub fn note(&mut self, mistake: Mistake) {
-        self.mistakes.push(mistake);
+        if !self.is_full() {
+            self.mistakes.push(mistake);
+        }
+    }
+
+    /// Whether further mistakes are not kept: no need to word them.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.mistakes.len() >= MISTAKES_MAX
+    }
+
+    /// Whether a mistake was noted.
+    #[must_use]
+    pub fn has_mistakes(&self) -> bool {
+        !self.mistakes.is_empty()
     }
 
     /// The result, unless there was a mistake.
@@ -232,6 +249,11 @@ impl<'n> Fields<'n> {
         node
     }
 
+    /// What was not taken, for a mapping whose keys are the writer's own words.
+    pub fn into_rest(self) -> Vec<(&'n Key, &'n Node)> {
+        self.given
+    }
+
     /// Notes every key that was not taken, with the nearest known one.
     pub fn finish(self, reader: &mut Reader<'_>) {
         self.finish_with(reader, |_| None);
@@ -278,7 +300,8 @@ fn bounds<T: fmt::Display>(least: &T, most: &T) -> String {
 }
 
 /// The word that `given` was probably meant to be.
-fn suggestion<'w>(given: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
+#[must_use]
+pub fn suggestion<'w>(given: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
     // Similarity costs the product of the lengths: no key is longer than this.
     if given.len() > 100 {
         return None;

@@ -1,8 +1,10 @@
-//! Amounts as people write them: durations, sizes, numbers of slots.
+//! Amounts as people write them on the command line: time limits, numbers of slots.
 
 use std::num::NonZero;
 use std::str::FromStr;
 use std::time::Duration;
+
+use loxley_jobfile::amount::duration;
 
 /// How long a task may run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,47 +29,6 @@ impl FromStr for TimeLimit {
             None => duration(text).map(Self::Fixed),
         }
     }
-}
-
-/// `10s`, `1.5m`, `250ms`, `2h`, `1d`; a bare number means seconds.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is not a duration like 10s, 250ms, 1.5m, 2h or 1d");
-    let digits = text
-        .find(|letter: char| letter.is_ascii_alphabetic())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit = match unit {
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        "d" => 86_400.0,
-        _ => return Err(wrong()),
-    };
-    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
-    Duration::try_from_secs_f64(number * unit).map_err(|_| wrong())
-}
-
-/// `512M`, `8G`, `1.5GiB`; a bare number means bytes. Units count in 1024s.
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
-    let wrong = || format!("`{text}` is not a size like 512M, 8G or 1.5G");
-    let digits = text
-        .find(|letter: char| letter.is_ascii_alphabetic())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let shift = match unit.trim_end_matches("iB").trim_end_matches('B') {
-        "" => 0,
-        "k" | "K" => 10,
-        "m" | "M" => 20,
-        "g" | "G" => 30,
-        "t" | "T" => 40,
-        _ => return Err(wrong()),
-    };
-    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
-    let size = number * f64::from(1u32 << (shift % 30)) * f64::from(1u32 << (shift / 30 * 30));
-    (size >= 0.0 && size < u64::MAX as f64)
-        .then_some(size as u64)
-        .ok_or_else(wrong)
 }
 
 /// How many tasks run at once.
@@ -128,17 +89,6 @@ mod tests {
         }
         for wrong in ["0%", "-5%", "nan%", "inf%"] {
             assert!(wrong.parse::<TimeLimit>().is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn sizes_have_units() {
-        assert_eq!(bytes("100"), Ok(100));
-        assert_eq!(bytes("1.5K"), Ok(1536));
-        assert_eq!(bytes("8G"), Ok(8 << 30));
-        assert_eq!(bytes("2TiB"), Ok(2 << 40));
-        for wrong in ["", "G", "-1", "1X", "1e30"] {
-            assert!(bytes(wrong).is_err(), "{wrong}");
         }
     }
 

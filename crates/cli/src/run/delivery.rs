@@ -13,13 +13,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use loxley_agent::Stream;
+use loxley_agent::{Filling, Stream, Template};
 use serde_json::json;
 
 use super::joblog::{Entry, JobLog, exit_of};
 use super::results;
 use super::slots::Done;
-use super::template::{Filling, Template};
 
 /// How tasks that are over are delivered.
 #[derive(Debug)]

@@ -16,11 +16,9 @@ mod halt;
 mod items;
 mod joblog;
 mod progress;
-mod quote;
 mod results;
 mod slots;
 mod summary;
-mod template;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -33,21 +31,22 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use loxley_agent::{Limits, Streams};
+use loxley_agent::{Filling, Limits, Streams, Template};
+use loxley_jobfile::Ranges;
+use loxley_jobfile::amount::{bytes, duration};
 use loxley_model::{RetryRule, TaskKind};
 use loxley_policy::Config;
 
-use self::amounts::{Slots, TimeLimit, bytes, duration};
+use self::amounts::{Slots, TimeLimit};
 use self::delivery::Delivery;
 use self::engine::{Engine, Event, Parts, Summary};
 use self::feed::{Feed, Next};
 use self::gate::Gate;
 use self::halt::Halt;
-use self::items::{Array, CommandLine, Items};
+use self::items::{CommandLine, Items};
 use self::joblog::{Earlier, JobLog};
 use self::progress::Progress;
 use self::slots::Setup;
-use self::template::{Filling, Template};
 use crate::exit::Exit;
 
 /// Run a command for each item, on all cores.
@@ -71,7 +70,7 @@ pub(crate) struct Args {
     each_line: Option<PathBuf>,
     /// Take numbers as items: 1-1000, 1-9:2, 1,3,5-8.
     #[arg(long, value_name = "RANGE")]
-    array: Option<Array>,
+    array: Option<Ranges>,
     /// Items end with a zero byte instead of a line break.
     #[arg(short = '0', long)]
     null: bool,
@@ -303,7 +302,7 @@ fn items(args: &Args, lists: Vec<items::List>) -> Result<Items> {
         bail!("items come from one place: `:::`, --each-line or --array");
     }
     if let Some(array) = &args.array {
-        return Ok(Items::array(array.clone()));
+        return Ok(Items::array(array));
     }
     if !lists.is_empty() {
         return Items::product(lists, end);

@@ -10,13 +10,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use loxley_agent::{
-    Command, Ended, Killer, Limits, Sink, Slot, Spool, StartError, Stream, Streams, Urgency,
+    Command, Ended, Filling, Killer, Limits, Sink, Slot, Spool, StartError, Stream, Streams,
+    Template, Urgency,
 };
 use loxley_model::{Lease, TaskId};
 
 use super::engine::Event;
 use super::gate::Gate;
-use super::template::{Filling, Template};
 
 /// A task that was given to a slot.
 #[derive(Debug)]

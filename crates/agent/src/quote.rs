@@ -6,7 +6,7 @@
 
 /// In which quotation a value stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Quotes {
+pub(crate) enum Quotes {
     /// In none.
     Bare,
     /// Between `'` and `'`.
@@ -18,7 +18,7 @@ pub(super) enum Quotes {
 }
 
 /// Appends a value so that the shell takes it as exactly these bytes.
-pub(super) fn push(line: &mut Vec<u8>, value: &[u8], quotes: Quotes) {
+pub(crate) fn push(line: &mut Vec<u8>, value: &[u8], quotes: Quotes) {
     match quotes {
         Quotes::Syntax => line.extend_from_slice(value),
         Quotes::Bare if needs_no_quotes(value) => line.extend_from_slice(value),
@@ -140,13 +140,13 @@ const BUILTINS: &[&[u8]] = &[
 ];
 
 /// Whether a command of this name is for the shell.
-pub(super) fn is_shell_word(name: &[u8]) -> bool {
+pub(crate) fn is_shell_word(name: &[u8]) -> bool {
     name.is_empty() || name.contains(&b'=') || RESERVED.contains(&name) || BUILTINS.contains(&name)
 }
 
 /// Follows a line and knows in which quotation the next byte stands.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(crate) struct Reader {
     nesting: Vec<Inside>,
     escaped: bool,
     previous: Option<u8>,
@@ -171,17 +171,17 @@ enum Inside {
 
 impl Reader {
     /// Whether the byte before was a backslash that counts.
-    pub(super) fn is_escaped(&self) -> bool {
+    pub(crate) fn is_escaped(&self) -> bool {
         self.escaped
     }
 
     /// Whether the line cannot end here.
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.escaped || !matches!(self.nesting.last(), None | Some(Inside::Comment))
     }
 
     /// How a value that stands here must be quoted; none where that is not possible.
-    pub(super) fn quotes(&self) -> Option<Quotes> {
+    pub(crate) fn quotes(&self) -> Option<Quotes> {
         if self.lost || self.previous == Some(b'$') {
             return None;
         }
@@ -194,13 +194,13 @@ impl Reader {
     }
 
     /// A value was put here.
-    pub(super) fn skip_value(&mut self) {
+    pub(crate) fn skip_value(&mut self) {
         self.previous = Some(b'x');
         self.letters.clear();
     }
 
     /// The next byte of the line, and the one after it.
-    pub(super) fn read(&mut self, byte: u8, next: Option<u8>) {
+    pub(crate) fn read(&mut self, byte: u8, next: Option<u8>) {
         if std::mem::take(&mut self.escaped) {
             self.previous = Some(b'x');
             return;
@@ -284,13 +284,13 @@ impl Reader {
 
 /// Splits a line into words, if it has no syntax but blanks and simple quotations.
 #[derive(Debug, Default)]
-pub(super) struct Splitter {
+pub(crate) struct Splitter {
     quotation: Option<u8>,
     in_word: bool,
 }
 
 /// What a byte of the line is.
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Part of a word.
     Byte(u8),
     /// The edge of a quotation: there is a word, if only an empty one.
@@ -301,7 +301,7 @@ pub(super) enum Step {
 
 impl Splitter {
     /// The next byte; none when this needs a shell.
-    pub(super) fn read(&mut self, byte: u8) -> Option<Step> {
+    pub(crate) fn read(&mut self, byte: u8) -> Option<Step> {
         match self.quotation {
             Some(quote) if byte == quote => {
                 self.quotation = None;
@@ -325,7 +325,7 @@ impl Splitter {
     }
 
     /// The word that the next piece belongs to.
-    pub(super) fn word<'w, T>(&mut self, words: &'w mut Vec<Vec<T>>) -> &'w mut Vec<T> {
+    pub(crate) fn word<'w, T>(&mut self, words: &'w mut Vec<Vec<T>>) -> &'w mut Vec<T> {
         if !self.in_word {
             words.push(Vec::new());
             self.in_word = true;

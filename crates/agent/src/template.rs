@@ -21,13 +21,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use loxley_agent::Command;
-
-use super::quote::{self, Quotes};
+use crate::command::Command;
+use crate::quote::{self, Quotes};
 
 /// A command with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Template {
+pub struct Template {
     pieces: Vec<Piece>,
     /// The same as words, where no shell is needed to run it.
     words: Option<Vec<Vec<Piece>>>,
@@ -61,18 +60,18 @@ enum Form {
 
 /// What a template is filled with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Filling<'a> {
+pub struct Filling<'a> {
     /// One item of each list.
-    pub(super) items: &'a [OsString],
+    pub items: &'a [OsString],
     /// The number of the task, from 1.
-    pub(super) sequence: u64,
+    pub sequence: u64,
     /// The number of the slot, from 1.
-    pub(super) slot: usize,
+    pub slot: usize,
 }
 
 /// What is wrong with a template.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum TemplateError {
+pub enum TemplateError {
     /// A placeholder stands where no quoting is safe.
     #[error(
         "a placeholder cannot be quoted in `…`, ${{…}}, a comment or a here-document, nor right \
@@ -91,7 +90,7 @@ impl Template {
     /// Reads a template from the words of the command line, joined by spaces as GNU parallel does:
     /// the words may contain shell syntax. Without any placeholder, the item comes last if it
     /// `comes_last`. Without any words, each item is a command of its own.
-    pub(super) fn parse(
+    pub fn parse(
         words: &[OsString],
         lists: usize,
         comes_last: bool,
@@ -121,7 +120,7 @@ impl Template {
     }
 
     /// Reads a template in which each word is one argument, as it is: no shell, no syntax.
-    pub(super) fn parse_words(
+    pub fn parse_words(
         words: &[OsString],
         lists: usize,
         comes_last: bool,
@@ -146,8 +145,34 @@ impl Template {
         })
     }
 
+    /// A line for the shell without placeholders: braces mean themselves.
+    #[must_use]
+    pub fn plain_line(line: &OsStr, shell: &OsStr) -> Self {
+        let pieces = vec![Piece::Literal(line.as_bytes().to_vec())];
+        Self {
+            words: plain_words(&pieces),
+            pieces,
+            shell: shell.to_owned(),
+        }
+    }
+
+    /// A program and its arguments without placeholders.
+    #[must_use]
+    pub fn plain_words(words: &[OsString]) -> Self {
+        let words: Vec<Vec<Piece>> = words
+            .iter()
+            .map(|word| vec![Piece::Literal(word.as_bytes().to_vec())])
+            .collect();
+        Self {
+            pieces: shown(&words),
+            words: Some(words),
+            shell: OsString::new(),
+        }
+    }
+
     /// The line as a shell would read it: what people see in logs and dry runs.
-    pub(super) fn line(&self, filling: &Filling<'_>) -> OsString {
+    #[must_use]
+    pub fn line(&self, filling: &Filling<'_>) -> OsString {
         let mut line = Vec::new();
         for piece in &self.pieces {
             match piece {
@@ -166,7 +191,8 @@ impl Template {
     }
 
     /// What to start.
-    pub(super) fn command(&self, filling: &Filling<'_>) -> Command {
+    #[must_use]
+    pub fn command(&self, filling: &Filling<'_>) -> Command {
         let Some(words) = &self.words else {
             return Command::new(&self.shell).arg("-c").arg(self.line(filling));
         };
@@ -398,7 +424,7 @@ fn push_byte(word: &mut Vec<Piece>, byte: u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loxley_agent::{Slot, Tail};
+    use crate::{Slot, Tail};
     use proptest::prelude::*;
 
     fn words(line: &str) -> Vec<OsString> {

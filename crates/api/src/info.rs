@@ -1,0 +1,490 @@
+//! What the server says.
+
+use std::collections::BTreeMap;
+
+use loxley_model::{AgentId, JobId, Priority, TaskId};
+use serde::{Deserialize, Serialize};
+
+use crate::{Needs, Role};
+
+/// Part of a list, and where it goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Page<T> {
+    /// This part.
+    pub items: Vec<T>,
+    /// What to give as `before` (jobs) or `from` (tasks) for the next part; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+}
+
+/// The state of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// Another job must be over first.
+    Waiting,
+    /// Accepted, and not over.
+    Open,
+    /// Over: every task succeeded.
+    Succeeded,
+    /// Over: at least one task failed.
+    Failed,
+    /// Over: none failed, at least one was cancelled.
+    Cancelled,
+}
+
+impl JobState {
+    /// Whether nothing will change any more, unless somebody retries a task.
+    #[must_use]
+    pub const fn is_over(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Open => "open",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// The state of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum TaskState {
+    /// Its array has not come to it yet, or its job waits for another.
+    Pending,
+    /// It waits for other tasks, for a group's limit or for its user's share.
+    Waiting,
+    /// It failed and will be tried again.
+    Backoff,
+    /// No agent can do it now.
+    Held,
+    /// On an agent's queue.
+    Queued,
+    /// With an agent that has not started it.
+    Assigned,
+    /// Running.
+    Running,
+    /// The fallback of another task, which has not needed it so far.
+    Standby,
+    /// It took too long, and its fallback runs.
+    Delegated,
+    /// Over: it worked.
+    Succeeded,
+    /// Over: it did not.
+    Failed,
+    /// Over: somebody cancelled it, or it was skipped.
+    Cancelled,
+}
+
+impl TaskState {
+    /// Whether nothing will change any more, unless somebody retries it.
+    #[must_use]
+    pub const fn is_over(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Waiting => "waiting",
+            Self::Backoff => "backoff",
+            Self::Held => "held",
+            Self::Queued => "queued",
+            Self::Assigned => "assigned",
+            Self::Running => "running",
+            Self::Standby => "standby",
+            Self::Delegated => "delegated",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// How many tasks are in which state. `total` is the sum of the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TaskCounts {
+    /// All.
+    pub total: u64,
+    /// Not looked at yet: pending.
+    pub pending: u64,
+    /// Waiting for something: waiting, backoff, standby, delegated.
+    pub waiting: u64,
+    /// Held: no agent can do them.
+    pub held: u64,
+    /// On queues.
+    pub queued: u64,
+    /// With agents: assigned or running.
+    pub running: u64,
+    /// Succeeded.
+    pub succeeded: u64,
+    /// Failed.
+    pub failed: u64,
+    /// Cancelled or skipped.
+    pub cancelled: u64,
+}
+
+impl TaskCounts {
+    /// How many are over.
+    #[must_use]
+    pub const fn over(&self) -> u64 {
+        self.succeeded + self.failed + self.cancelled
+    }
+}
+
+/// A job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JobInfo {
+    /// Its number.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub id: JobId,
+    /// What people call it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// For whom it counts.
+    pub user: String,
+    /// How far it is.
+    pub state: JobState,
+    /// Where its tasks are.
+    pub tasks: TaskCounts,
+    /// The id of its first task; the others follow without gaps.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub first_task: TaskId,
+    /// Jobs that must be over first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<u64>))]
+    pub after: Vec<JobId>,
+    /// When it was accepted.
+    pub created_unix_ms: u64,
+    /// When its last task was over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_unix_ms: Option<u64>,
+}
+
+/// A task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TaskInfo {
+    /// Its number.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub id: TaskId,
+    /// Its job.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub job: JobId,
+    /// What its job calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its entry, in an array.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<String>,
+    /// What it does: the words of its command with the entry filled in, or the name of its function.
+    pub does: Vec<String>,
+    /// How far it is.
+    pub state: TaskState,
+    /// Its priority.
+    #[cfg_attr(feature = "openapi", schema(value_type = u8, minimum = 1, maximum = 5))]
+    pub priority: Priority,
+    /// Who has it or had it last, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Attempts so far, the present one included.
+    pub attempts: u32,
+    /// How often it moved from one agent's queue to another's.
+    pub moves: u32,
+    /// When it was accepted.
+    pub created_unix_ms: u64,
+    /// When it last started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_unix_ms: Option<u64>,
+    /// When it was over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_unix_ms: Option<u64>,
+    /// When it should be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_unix_ms: Option<u64>,
+    /// How its last attempt ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<AttemptInfo>,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AttemptInfo {
+    /// Why it did not work: `error`, `permanent`, `time_limit`, `agent_lost`, `unassignable`,
+    /// `dependency`. Absent when it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// More about that, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The exit code of its process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// What it used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+}
+
+/// What an attempt used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Usage {
+    /// From start to end.
+    pub duration_sec: f64,
+    /// Processor time in its own code.
+    pub user_sec: f64,
+    /// Processor time in the system.
+    pub system_sec: f64,
+    /// The most memory it held.
+    pub memory_max_bytes: u64,
+}
+
+/// What the server kept of a task's output: the end of each stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct OutputTail {
+    /// The end of its standard output. Bytes that are no text were replaced.
+    pub stdout: String,
+    /// How many bytes came before that.
+    pub stdout_dropped_bytes: u64,
+    /// The end of its standard error.
+    pub stderr: String,
+    /// How many bytes came before that.
+    pub stderr_dropped_bytes: u64,
+    /// Where the agent wrote all of it, when it was asked to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+}
+
+/// Why a task is where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Explanation {
+    /// Which one.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub task: TaskId,
+    /// How far it is.
+    pub state: TaskState,
+    /// Where it is, and why there.
+    pub place: String,
+    /// Why it does not run; empty when it does or is over.
+    pub obstacles: Vec<String>,
+    /// What would make it run (sooner).
+    pub remedies: Vec<String>,
+}
+
+/// Whether an agent is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum AgentState {
+    /// Heard, and gets work.
+    Alive,
+    /// Silent for a while: gets nothing new.
+    Suspected,
+    /// Finishes what it has and gets nothing new.
+    Draining,
+    /// Gone.
+    Lost,
+}
+
+impl AgentState {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Suspected => "suspected",
+            Self::Draining => "draining",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// An agent. Names of the figures as published.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AgentInfo {
+    /// Its number.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub id: AgentId,
+    /// Its name; each name once.
+    pub name: String,
+    /// How often an agent of this name has registered.
+    pub incarnation: u32,
+    /// Whether it is there.
+    pub state: AgentState,
+    /// Skills it has now.
+    pub capabilities: Vec<String>,
+    /// Skills that it came with and lost after failures, for now.
+    pub suspended: Vec<String>,
+    /// How many tasks it runs at once.
+    pub slots: u32,
+    /// What it has.
+    pub resources: Needs,
+    /// Where it stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Its speed, as learned; 1 runs a task in its expected cost.
+    pub speed: f64,
+    /// Tasks on its queue.
+    pub queue_length: u64,
+    /// Tasks it has in hand, started or about to be.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<u64>))]
+    pub running: Vec<TaskId>,
+    /// Whether it has a task in hand.
+    pub has_current_task: bool,
+    /// Tasks it completed.
+    pub total_completed: u64,
+    /// Tasks it failed.
+    pub total_failed: u64,
+    /// Successes over outcomes, recent ones counting more.
+    pub success_rate: f64,
+    /// How much it says it is slowed down: 0 not at all, 1 stands still.
+    pub throttle: f64,
+    /// The round trip to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trip_sec: Option<f64>,
+    /// Its load average, memory in use and the like, as far as it reports them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub vitals: BTreeMap<String, f64>,
+    /// When it was last heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_unix_ms: Option<u64>,
+}
+
+/// The server itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ServerInfo {
+    /// Of the program.
+    pub version: String,
+    /// The process.
+    pub pid: u32,
+    /// Where it listens.
+    pub url: String,
+    /// Where it keeps its things.
+    pub directory: String,
+    /// When it started.
+    pub started_unix_ms: u64,
+    /// Whether it takes no more work.
+    pub draining: bool,
+    /// Jobs that are not over.
+    pub jobs_open: u64,
+    /// The last group of the journal.
+    pub journal_position: u64,
+    /// Figures of the fleet.
+    pub fleet: FleetInfo,
+}
+
+/// The figures of the scheduler, names as published.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FleetInfo {
+    /// Attempts to steal.
+    pub total_steals: u64,
+    /// Those that moved at least one task.
+    pub successful_steals: u64,
+    /// Those that did not.
+    pub failed_steals: u64,
+    /// The share of the former.
+    pub success_rate: f64,
+    /// Tasks that moved from one agent to another.
+    pub tasks_migrated: u64,
+    /// Rebalancing passes that found the fleet out of balance.
+    pub rebalance_cycles: u64,
+    /// From being queued to being started, in seconds.
+    pub avg_task_wait_time: f64,
+    /// Registered agents.
+    pub agent_count: u64,
+    /// Tasks on queues.
+    pub total_queued: u64,
+    /// Agents with more than `busy_threshold` tasks queued.
+    pub busy_agents: u64,
+    /// Agents with fewer than `idle_threshold` tasks queued.
+    pub idle_agents: u64,
+    /// Utilization samples taken.
+    pub total_samples: u64,
+    /// For each bound in seconds, how many tasks waited at most so long. The count over all bounds is
+    /// `waits_total`.
+    pub wait_histogram: Vec<(f64, u64)>,
+    /// How many tasks have started.
+    pub waits_total: u64,
+    /// Deadlines that were missed.
+    pub deadline_misses: u64,
+    /// Attempts that were tried again.
+    pub retries: u64,
+    /// Second copies that were started.
+    pub speculations: u64,
+    /// Second copies that were first.
+    pub speculations_won: u64,
+    /// Answers to leases no longer in force.
+    pub stale_answers: u64,
+    /// Where all tasks are.
+    pub tasks: TaskCounts,
+}
+
+/// What is wrong with the fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Health {
+    /// Whether nothing is critical.
+    pub ok: bool,
+    /// The worst first.
+    pub problems: Vec<Problem>,
+}
+
+/// Something that is wrong, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Problem {
+    /// How bad it is.
+    pub severity: Severity,
+    /// For programs: `no_agents`, `all_agents_busy` ...
+    pub kind: String,
+    /// For people, with the figures.
+    pub message: String,
+    /// What to do, the likeliest first.
+    pub remedies: Vec<String>,
+}
+
+/// How bad a problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// It will get worse.
+    Warning,
+    /// Work stands still.
+    Critical,
+}
+
+/// A token, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TokenInfo {
+    /// What it is called.
+    pub name: String,
+    /// What it allows.
+    pub role: Role,
+    /// When it was made.
+    pub created_unix_ms: u64,
+}

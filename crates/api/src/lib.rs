@@ -1,0 +1,53 @@
+//! The words of the HTTP API, shared by the server, its clients and its agents.
+//!
+//! ```text
+//!  client ── JobRequest ──▶ server          every answer is a JSON object of this crate,
+//!         ◀── JobInfo ─────                 every refusal an ErrorBody
+//!  both read an access file: where the server is, what its certificate is, who we are to it
+//! ```
+//!
+//! What must stay true: a request is checked once, by [`JobRequest::check`], when it comes in, and
+//! nobody checks it again; unknown keys of a request are refused, unknown keys of an answer are
+//! passed over, so that a newer server can be asked by an older client.
+//!
+//! Durations are seconds (`_sec`), moments are milliseconds since 1970 (`_unix_ms`), sizes are bytes.
+
+mod access;
+mod blob;
+mod check;
+mod directory;
+mod error;
+mod event;
+mod info;
+mod request;
+mod role;
+#[cfg(feature = "tls")]
+mod tls;
+mod token;
+
+pub use access::{Access, AccessError};
+pub use blob::Blob;
+pub use check::{
+    BODY_BYTES_MAX, ENTRIES_MAX, ENVIRONMENT_MAX, LIST_MAX, NAME_BYTES_MAX, SECONDS_MAX, TASKS_MAX,
+    WORDS_MAX,
+};
+pub use directory::{DirectoryError, data_directory};
+pub use error::{ApiError, ErrorBody, ErrorCode};
+pub use event::{Event, EventKind};
+pub use info::{
+    AgentInfo, AgentState, AttemptInfo, Explanation, FleetInfo, Health, JobInfo, JobState,
+    OutputTail, Page, Problem, ServerInfo, Severity, TaskCounts, TaskInfo, TaskState, TokenInfo,
+    Usage,
+};
+pub use request::{
+    CommandRequest, ConfigRequest, DependencyFailure, Entries, FallbackRequest, FunctionRequest,
+    JobFilter, JobRequest, Near, Needs, OutputRule, RetryRequest, TaskFilter, TaskRequest,
+    TokenRequest, Unplaceable, Work,
+};
+pub use role::{Permission, Role};
+#[cfg(feature = "tls")]
+pub use tls::{PinnedServer, client_config};
+pub use token::{Fingerprint, Token, TokenHash};
+
+/// The port of a server when nobody says otherwise.
+pub const DEFAULT_PORT: u16 = 7420;

@@ -1,0 +1,430 @@
+//! What a client asks for.
+
+use std::collections::BTreeMap;
+
+use loxley_model::{JobId, Priority};
+use serde::{Deserialize, Serialize};
+
+use crate::{Blob, JobState, Role, TaskState};
+
+/// Work to be done: one task, an array, or a graph of both.
+///
+/// The tasks of a job get consecutive ids, in the order in which they stand here; an array with
+/// 1,000 entries gets 1,000 ids. All of a job is accepted, or none of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct JobRequest {
+    /// What people call it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// For whom it counts where users have shares; the name of the token when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Chosen by the client, different for each job: a second request with the same key is answered
+    /// with the job of the first one, so that a request whose answer got lost can be sent again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Jobs that must have succeeded before this one may start. When one of them fails, this one does
+    /// what `on_dependency_failure` says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<u64>))]
+    pub after: Vec<JobId>,
+    /// What becomes of a task when one that it depends on does not succeed.
+    #[serde(default)]
+    pub on_dependency_failure: DependencyFailure,
+    /// What becomes of a task that no agent can do.
+    #[serde(default)]
+    pub when_unplaceable: Unplaceable,
+    /// How many tasks of a group may run at once in the whole fleet. Set by the job, stays after it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, u32>,
+    /// At least one.
+    pub tasks: Vec<TaskRequest>,
+}
+
+/// A task, or with `entries` as many tasks as there are entries.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct TaskRequest {
+    /// What other tasks of the job call it, and people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What to do.
+    pub run: Work,
+    /// Do it once for each of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entries: Option<Entries>,
+    /// Names of tasks of this job that must succeed first; all entries of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<String>,
+    /// What an agent must be able to do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<String>,
+    /// 1 to 5, 5 the most urgent.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = u8, minimum = 1, maximum = 5))]
+    pub priority: Priority,
+    /// How long it is expected to run on an agent of speed 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_sec: Option<f64>,
+    /// When it should be done, counted from the moment the job is accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_sec: Option<f64>,
+    /// What it needs while it runs.
+    #[serde(default, skip_serializing_if = "Needs::is_empty")]
+    pub needs: Needs,
+    /// The group whose limit it counts against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// How long one attempt may run. Then its process group gets TERM, and KILL after a grace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_sec: Option<f64>,
+    /// How long it may wait for an agent that can do it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_limit_sec: Option<f64>,
+    /// When and how often it is tried again.
+    #[serde(default, skip_serializing_if = "RetryRequest::is_never")]
+    pub retry: RetryRequest,
+    /// Whether a second copy may run elsewhere when this one is slow.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub speculate: bool,
+    /// Whether it saves checkpoints (`LOXLEY_CHECKPOINT`) and can go on from one.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub checkpoints: bool,
+    /// What stands in for it when its time limit passes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<FallbackRequest>,
+    /// The data it wants to be near.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub near: Option<Near>,
+    /// What becomes of its output.
+    #[serde(default, skip_serializing_if = "OutputRule::is_default")]
+    pub output: OutputRule,
+}
+
+impl TaskRequest {
+    /// A task with nothing special.
+    #[must_use]
+    pub fn new(run: Work) -> Self {
+        Self {
+            name: None,
+            run,
+            entries: None,
+            depends_on: Vec::new(),
+            skills: Vec::new(),
+            priority: Priority::NORMAL,
+            cost_sec: None,
+            deadline_sec: None,
+            needs: Needs::default(),
+            group: None,
+            time_limit_sec: None,
+            hold_limit_sec: None,
+            retry: RetryRequest::default(),
+            speculate: false,
+            checkpoints: false,
+            fallback: None,
+            near: None,
+            output: OutputRule::default(),
+        }
+    }
+
+    /// How many tasks it stands for.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.entries.as_ref().map_or(1, Entries::count)
+    }
+}
+
+/// What a task does: a command, or a function that agents registered by name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    /// Start a process.
+    Command(CommandRequest),
+    /// Call a function of an agent program.
+    Function(FunctionRequest),
+}
+
+/// A process to start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CommandRequest {
+    /// The program and its arguments, exactly as they are: no shell is involved. In a task with
+    /// entries, `{}` inside a word stands for the entry and `{#}` for its number from 1.
+    pub words: Vec<String>,
+    /// Added to the environment of the agent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
+    /// Where it runs, on the agent; the agent's own directory when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+}
+
+/// A function to call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct FunctionRequest {
+    /// Under which name agents registered it.
+    pub name: String,
+    /// What it gets. In a task with entries, the bytes of the entry are added at the end.
+    #[serde(default)]
+    pub input: Blob,
+}
+
+/// One task for each of these.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Entries {
+    /// Numbers, both ends included.
+    Range {
+        /// The first.
+        first: u64,
+        /// The last at most.
+        last: u64,
+        /// From one to the next.
+        #[serde(default = "one")]
+        step: u64,
+    },
+    /// Texts, such as the lines of a file.
+    Lines(Vec<String>),
+}
+
+impl Entries {
+    /// How many there are; none in a range that makes no sense.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::Range { first, last, step } => match last.checked_sub(*first) {
+                Some(distance) if *step > 0 => (distance / step).saturating_add(1),
+                _ => 0,
+            },
+            Self::Lines(lines) => lines.len() as u64,
+        }
+    }
+
+    /// The text of an entry, counted from 0.
+    #[must_use]
+    pub fn text(&self, index: u64) -> Option<String> {
+        match self {
+            Self::Range { first, step, .. } => {
+                (index < self.count()).then(|| (first + index * step).to_string())
+            }
+            Self::Lines(lines) => lines.get(usize::try_from(index).ok()?).cloned(),
+        }
+    }
+}
+
+/// What a task needs while it runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Needs {
+    /// Processors; parts are fine.
+    #[serde(default)]
+    pub cpus: f64,
+    /// Memory. Enforced on the agent where the system allows.
+    #[serde(default)]
+    pub memory_bytes: u64,
+    /// Everything else, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub named: BTreeMap<String, u64>,
+}
+
+impl Needs {
+    /// Whether nothing is needed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.cpus == 0.0 && self.memory_bytes == 0 && self.named.is_empty()
+    }
+}
+
+/// When and how often a task that failed is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RetryRequest {
+    /// How often after the first failure.
+    #[serde(default)]
+    pub retries: u32,
+    /// The first pause; it doubles from one attempt to the next.
+    #[serde(default = "RetryRequest::default_base")]
+    pub base_sec: f64,
+    /// The longest pause.
+    #[serde(default = "RetryRequest::default_cap")]
+    pub cap_sec: f64,
+}
+
+impl RetryRequest {
+    const fn default_base() -> f64 {
+        0.1
+    }
+
+    const fn default_cap() -> f64 {
+        30.0
+    }
+
+    fn is_never(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Default for RetryRequest {
+    fn default() -> Self {
+        Self {
+            retries: 0,
+            base_sec: Self::default_base(),
+            cap_sec: Self::default_cap(),
+        }
+    }
+}
+
+/// What stands in for a task whose time limit passed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FallbackRequest {
+    /// This result.
+    Value(Blob),
+    /// Another task of the job, by name, which runs only then.
+    Task(String),
+}
+
+/// Near which data a task should run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Near {
+    /// The name of the data.
+    pub data: String,
+    /// How long it takes to bring it to an agent that lacks it.
+    #[serde(default)]
+    pub transfer_sec: f64,
+}
+
+/// What becomes of a task's output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct OutputRule {
+    /// The server keeps so much of the end of each stream.
+    #[serde(default = "OutputRule::default_keep")]
+    pub keep_bytes: u32,
+    /// The agent also writes the whole output to `TASK.out` and `TASK.err` in this directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+}
+
+impl OutputRule {
+    const fn default_keep() -> u32 {
+        64 << 10
+    }
+
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Default for OutputRule {
+    fn default() -> Self {
+        Self {
+            keep_bytes: Self::default_keep(),
+            directory: None,
+        }
+    }
+}
+
+/// What a failed dependency does to the tasks that wait for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum DependencyFailure {
+    /// They fail too.
+    #[default]
+    Fail,
+    /// They are skipped: cancelled, not failed.
+    Skip,
+}
+
+/// What becomes of a task that no registered agent can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Unplaceable {
+    /// It waits, visibly, until an agent arrives.
+    #[default]
+    Hold,
+    /// The whole job is refused.
+    Refuse,
+}
+
+/// Which jobs of a list are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[serde(deny_unknown_fields)]
+pub struct JobFilter {
+    /// In this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<JobState>,
+    /// With this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Of this user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// With a smaller id than this: the `next` of the page before. Newest first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<u64>,
+    /// At most so many; 100 when absent, 1,000 at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// Which tasks of a job are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[serde(deny_unknown_fields)]
+pub struct TaskFilter {
+    /// In this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<TaskState>,
+    /// With this id or a larger one: the `next` of the page before. Smallest id first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<u64>,
+    /// At most so many; 100 when absent, 1,000 at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// A new configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ConfigRequest {
+    /// The whole file, as `loxley config check` reads it.
+    pub yaml: String,
+}
+
+/// A token to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct TokenRequest {
+    /// What it is called; each name once.
+    pub name: String,
+    /// What it allows.
+    pub role: Role,
+}
+
+const fn one() -> u64 {
+    1
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}

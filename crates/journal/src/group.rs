@@ -1,0 +1,102 @@
+//! Groups of facts, and what every engine can do with them.
+
+use std::fmt;
+
+use crate::rows::Rows;
+use crate::{AppendError, ReadError};
+
+/// The place of a group: the first one stands at 0, the next at 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position(pub u64);
+
+impl Position {
+    /// Where the first group of a new journal goes.
+    pub const START: Self = Self(0);
+
+    /// The place after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// What one commit writes, whole or not at all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Group {
+    /// The facts, packed by the driver. Bytes without meaning here.
+    pub facts: Vec<u8>,
+    /// How many facts that is, for figures.
+    pub fact_count: u32,
+    /// What the facts made of the history: written in the same transaction.
+    pub rows: Rows,
+}
+
+/// A group as it is read back. Its rows are asked of the [`History`](crate::History).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredGroup {
+    /// Where it stands.
+    pub position: Position,
+    /// The facts, as they were appended: checked against their CRC and the chain of hashes.
+    pub facts: Vec<u8>,
+    /// How many facts the writer said that is.
+    pub fact_count: u32,
+}
+
+/// The state of the driver before the group at `position`: replay may begin there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The first group that is not part of the state.
+    pub position: Position,
+    /// The state, packed by the driver.
+    pub state: Vec<u8>,
+}
+
+/// How much one [`read`](Journal::read) may return. It returns at least one group if there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// At most so many groups.
+    pub groups: usize,
+    /// Stop after the group that reaches so many bytes of facts.
+    pub bytes: usize,
+}
+
+impl Default for Limit {
+    fn default() -> Self {
+        Self {
+            groups: 1024,
+            bytes: 8 << 20,
+        }
+    }
+}
+
+/// A journal, owned by the one thread that writes it.
+///
+/// After [`AppendError::Unknown`] an engine takes no more appends: nobody may go on as if the group
+/// had been written, or as if it had not. Open it again and read the tail.
+pub trait Journal: Send {
+    /// Where the next group goes.
+    fn next_position(&self) -> Position;
+
+    /// Writes a group at the place where the caller believes the journal ends, and returns the
+    /// place after it. When this returns, the group and its rows survive a power cut.
+    fn append(&mut self, at: Position, group: &Group) -> Result<Position, AppendError>;
+
+    /// Groups from `from` on, in order, without a gap. Empty at the end.
+    fn read(&mut self, from: Position, limit: Limit) -> Result<Vec<StoredGroup>, ReadError>;
+
+    /// Keeps the state before the group at `snapshot.position`; older snapshots are dropped.
+    fn save_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), AppendError>;
+
+    /// The newest snapshot.
+    fn latest_snapshot(&mut self) -> Result<Option<Snapshot>, ReadError>;
+
+    /// Drops groups before `before`, as far as a snapshot makes them needless, and returns how many.
+    /// Rows of history stay.
+    fn truncate(&mut self, before: Position) -> Result<u64, AppendError>;
+}

@@ -1,0 +1,219 @@
+//! The rows of history: what is over, and what people ask about it.
+
+use loxley_model::{AgentId, Failure, JobId, TaskId, Time};
+
+/// How large things may be. More is refused as [`TooLarge`](crate::NotWritten::TooLarge).
+pub mod limits {
+    /// Bytes of facts in one group.
+    pub const FACTS_BYTES_MAX: usize = 64 << 20;
+    /// Rows of one kind in one group.
+    pub const ROWS_MAX: usize = 1 << 20;
+    /// Bytes of the kept end of a task's output.
+    pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
+    /// Bytes of a task's result.
+    pub const RESULT_BYTES_MAX: usize = 64 << 20;
+    /// Bytes of a name.
+    pub const NAME_BYTES_MAX: usize = 4 << 10;
+    /// Bytes of a job's description.
+    pub const DETAIL_BYTES_MAX: usize = 16 << 20;
+    /// Bytes of a snapshot. The storage itself ends a little above.
+    pub const SNAPSHOT_BYTES_MAX: usize = 900 << 20;
+    /// Rows in one page of an answer.
+    pub const PAGE_ROWS_MAX: usize = 10_000;
+    /// The largest id or time: numbers are stored with a sign.
+    pub const NUMBER_MAX: u64 = i64::MAX as u64;
+}
+
+/// The rows that belong to one group.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rows {
+    /// Tasks that ended. A task that ended before (and was resubmitted since) gets its row replaced.
+    pub tasks: Vec<TaskRow>,
+    /// What tasks leave behind, where there is anything.
+    pub outputs: Vec<TaskOutput>,
+    /// Jobs that began or changed: the row is replaced.
+    pub jobs: Vec<JobRow>,
+    /// Agents that got a number: the row is replaced.
+    pub agents: Vec<AgentRow>,
+}
+
+/// A task that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskRow {
+    /// The task.
+    pub task: TaskId,
+    /// Its job. The row of the job must say that the task is in its range.
+    pub job: JobId,
+    /// Which entry of an array it was.
+    pub entry: Option<u64>,
+    /// How it ended.
+    pub ended: Ended,
+    /// The exit code of its process.
+    pub exit_code: Option<i32>,
+    /// The signal that ended its process.
+    pub signal: Option<i32>,
+    /// Who ran the last attempt.
+    pub agent: Option<AgentId>,
+    /// How many attempts there were.
+    pub attempt: u32,
+    /// When it was submitted.
+    pub created: Time,
+    /// When the last attempt began.
+    pub started: Option<Time>,
+    /// When it ended.
+    pub finished: Time,
+}
+
+/// How a task ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ended {
+    /// It worked.
+    Succeeded,
+    /// Something stands in for it.
+    FellBack,
+    /// It did not work.
+    Failed(Failure),
+    /// It was cancelled or skipped.
+    Cancelled,
+    /// It left with its agent.
+    Returned,
+}
+
+/// What a task leaves behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskOutput {
+    /// The task.
+    pub task: TaskId,
+    /// The end of what it printed.
+    pub output: Vec<u8>,
+    /// What it returned.
+    pub result: Vec<u8>,
+}
+
+/// A job, under way or over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobRow {
+    /// The job.
+    pub job: JobId,
+    /// What its owner calls it.
+    pub name: String,
+    /// Who submitted it.
+    pub user: String,
+    /// Its first task; the others follow without a gap.
+    pub first_task: TaskId,
+    /// How many tasks it has.
+    pub task_count: u64,
+    /// How it stands.
+    pub state: JobState,
+    /// When it was submitted.
+    pub created: Time,
+    /// When its last task ended.
+    pub finished: Option<Time>,
+    /// Tasks that succeeded or fell back.
+    pub succeeded: u64,
+    /// Tasks that failed.
+    pub failed: u64,
+    /// Tasks that were cancelled or returned.
+    pub cancelled: u64,
+    /// The description, packed by the driver.
+    pub detail: Vec<u8>,
+}
+
+/// How a job stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum JobState {
+    /// Not over.
+    Open,
+    /// Over: every task succeeded.
+    Succeeded,
+    /// Over: a task failed.
+    Failed,
+    /// Over: nothing failed, and something was cancelled.
+    Cancelled,
+}
+
+/// The name behind an agent's number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentRow {
+    /// The number.
+    pub agent: AgentId,
+    /// The name.
+    pub name: String,
+}
+
+impl Ended {
+    /// Codes below this one are successes.
+    pub(crate) const FIRST_UNSUCCESSFUL: i64 = 10;
+
+    pub(crate) fn code(self) -> i64 {
+        match self {
+            Self::Succeeded => 0,
+            Self::FellBack => 1,
+            Self::Failed(Failure::Error) => 10,
+            Self::Failed(Failure::Permanent) => 11,
+            Self::Failed(Failure::TimeLimit) => 12,
+            Self::Failed(Failure::AgentLost) => 13,
+            Self::Failed(Failure::Unassignable) => 14,
+            Self::Failed(Failure::Dependency) => 15,
+            Self::Cancelled => 20,
+            Self::Returned => 21,
+        }
+    }
+
+    pub(crate) fn from_code(code: i64) -> Option<Self> {
+        Some(match code {
+            0 => Self::Succeeded,
+            1 => Self::FellBack,
+            10 => Self::Failed(Failure::Error),
+            11 => Self::Failed(Failure::Permanent),
+            12 => Self::Failed(Failure::TimeLimit),
+            13 => Self::Failed(Failure::AgentLost),
+            14 => Self::Failed(Failure::Unassignable),
+            15 => Self::Failed(Failure::Dependency),
+            20 => Self::Cancelled,
+            21 => Self::Returned,
+            _ => return None,
+        })
+    }
+}
+
+impl JobState {
+    pub(crate) fn code(self) -> i64 {
+        match self {
+            Self::Open => 0,
+            Self::Succeeded => 1,
+            Self::Failed => 2,
+            Self::Cancelled => 3,
+        }
+    }
+
+    pub(crate) fn from_code(code: i64) -> Option<Self> {
+        Some(match code {
+            0 => Self::Open,
+            1 => Self::Succeeded,
+            2 => Self::Failed,
+            3 => Self::Cancelled,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_read_back_as_what_it_stands_for() {
+        let mut known = 0;
+        for code in 0..100 {
+            if let Some(ended) = Ended::from_code(code) {
+                assert_eq!(ended.code(), code);
+                known += 1;
+            }
+        }
+        assert_eq!(known, 10);
+        for code in 0..4 {
+            assert_eq!(JobState::from_code(code).map(JobState::code), Some(code));
+        }
+    }
+}

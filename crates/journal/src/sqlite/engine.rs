@@ -1,0 +1,238 @@
+//! The journal trait, over SQLite.
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::damage::not_written;
+use super::head::Head;
+use super::lock::Lock;
+use super::mark::Mark;
+use super::seal::{Chain, next_chain};
+use super::{read, write};
+use crate::failpoint;
+use crate::group::{Group, Journal, Limit, Position, Snapshot, StoredGroup};
+use crate::rows::limits;
+use crate::{AppendError, NotWritten, ReadError};
+
+/// The embedded journal. [Open](Self::open) it with a directory; it is let go when dropped.
+#[derive(Debug)]
+pub struct SqliteJournal {
+    connection: Connection,
+    /// As of the last commit.
+    head: Head,
+    mark: Mark,
+    checkpoint_bytes: u64,
+    /// What went into the log since it was last moved, about.
+    log_bytes: u64,
+    /// A write ended in doubt: nothing more is taken.
+    stopped: bool,
+    /// Last, so that the connection is closed before another process may come in.
+    _lock: Lock,
+}
+
+/// Groups that one transaction of [`truncate`](Journal::truncate) drops.
+const DROPPED_AT_ONCE: u64 = 1024;
+
+impl SqliteJournal {
+    pub(super) fn new(
+        connection: Connection,
+        head: Head,
+        mark: Mark,
+        lock: Lock,
+        checkpoint_bytes: u64,
+    ) -> Self {
+        Self {
+            connection,
+            head,
+            mark,
+            checkpoint_bytes,
+            log_bytes: 0,
+            stopped: false,
+            _lock: lock,
+        }
+    }
+
+    /// A number drawn when the journal was made.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.head.id
+    }
+
+    /// When the journal was made, in nanoseconds since 1970. Times in its rows count from here.
+    #[must_use]
+    pub fn epoch_unix_nanos(&self) -> u64 {
+        self.head.epoch
+    }
+
+    /// The first group that is kept.
+    #[must_use]
+    pub fn first_position(&self) -> Position {
+        self.head.base
+    }
+
+    /// Runs `change` in one transaction, with the head it leaves behind. Everything that writes goes
+    /// through here: this is where an error is sorted by whether it can have been written.
+    pub(super) fn commit<T>(
+        &mut self,
+        bytes: usize,
+        change: impl FnOnce(&Connection, &mut Head) -> Result<T, NotWritten>,
+    ) -> Result<T, AppendError> {
+        if self.stopped {
+            return Err(AppendError::NotWritten(NotWritten::Stopped));
+        }
+        failpoint::pass(failpoint::BEFORE_WRITE);
+        let before = self.head.next;
+        let mut head = self.head.clone();
+        let refused = |error| AppendError::NotWritten(not_written(error));
+        // Dropped without a commit, a transaction rolls back.
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(refused)?;
+        let value = change(&transaction, &mut head).map_err(AppendError::NotWritten)?;
+        if !head.store(&transaction, before).map_err(refused)? {
+            let found = Head::load(&transaction).map_or(before, |head| head.next);
+            return Err(AppendError::Fenced {
+                expected: before,
+                found,
+            });
+        }
+        failpoint::pass(failpoint::BEFORE_COMMIT);
+        if let Err(error) = transaction.commit() {
+            return Err(self.commit_failed(error));
+        }
+        failpoint::pass(failpoint::AFTER_COMMIT);
+        self.head = head;
+        self.mark
+            .set(self.head.next)
+            .map_err(|error| self.stop(error))?;
+        self.move_log(bytes)?;
+        Ok(value)
+    }
+
+    /// A full disk is met while writing frames, before the one that ends the commit: nothing counts.
+    /// After any other error, a failed fsync above all, the group may be there or not.
+    fn commit_failed(&mut self, error: rusqlite::Error) -> AppendError {
+        match not_written(error) {
+            NotWritten::Storage(error) => self.stop(error),
+            full => AppendError::NotWritten(full),
+        }
+    }
+
+    fn stop(&mut self, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> AppendError {
+        self.stopped = true;
+        AppendError::Unknown(error.into())
+    }
+
+    /// Moves the log into the file when it is large. A failure here is as bad as one in a commit: what
+    /// the system could not write once, it may have forgotten.
+    fn move_log(&mut self, bytes: usize) -> Result<(), AppendError> {
+        const ABOUT_ONE_COMMIT: u64 = 12 << 10;
+        self.log_bytes += bytes as u64 + ABOUT_ONE_COMMIT;
+        if self.log_bytes < self.checkpoint_bytes {
+            return Ok(());
+        }
+        self.log_bytes = 0;
+        match self
+            .connection
+            .query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |_| Ok(()))
+        {
+            Ok(()) => Ok(()),
+            // No room in the file for what is safe in the log: the log stays, and grows.
+            Err(error) if is_disk_full(&error) => Ok(()),
+            Err(error) => Err(self.stop(error)),
+        }
+    }
+
+    fn chain_before(&self, position: Position) -> Result<Chain, AppendError> {
+        read::chain_before(&self.connection, &self.head, position).map_err(unreadable)
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+fn is_disk_full(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
+}
+
+/// What must be read before it can be written.
+fn unreadable(error: ReadError) -> AppendError {
+    AppendError::NotWritten(NotWritten::Storage(Box::new(error)))
+}
+
+fn too_large(what: &'static str, size: usize, max: usize) -> Result<(), AppendError> {
+    write::at_most(what, size as u64, max as u64).map_err(AppendError::NotWritten)
+}
+
+impl Journal for SqliteJournal {
+    fn next_position(&self) -> Position {
+        self.head.next
+    }
+
+    fn append(&mut self, at: Position, group: &Group) -> Result<Position, AppendError> {
+        if at != self.head.next {
+            return Err(AppendError::Fenced {
+                expected: at,
+                found: self.head.next,
+            });
+        }
+        too_large("a group", group.facts.len(), limits::FACTS_BYTES_MAX)?;
+        let bytes = group.facts.len() + write::size_of(&group.rows);
+        self.commit(bytes, |connection, head| {
+            head.chain = next_chain(&head.chain, at, group.fact_count, &group.facts);
+            head.next = at.next();
+            write::group(connection, at, group, &head.chain).map_err(not_written)?;
+            write::rows(connection, &group.rows, &mut head.rows)
+        })?;
+        Ok(self.head.next)
+    }
+
+    fn read(&mut self, from: Position, limit: Limit) -> Result<Vec<StoredGroup>, ReadError> {
+        read::groups(&self.connection, &self.head, from, limit)
+    }
+
+    fn save_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), AppendError> {
+        let (first, next) = (self.head.base, self.head.next);
+        if !(first..=next).contains(&snapshot.position) {
+            return Err(AppendError::NotWritten(NotWritten::BadSnapshot {
+                at: snapshot.position,
+                first,
+                next,
+            }));
+        }
+        too_large(
+            "a snapshot",
+            snapshot.state.len(),
+            limits::SNAPSHOT_BYTES_MAX,
+        )?;
+        let chain = self.chain_before(snapshot.position)?;
+        self.commit(snapshot.state.len(), |connection, _| {
+            write::snapshot(connection, snapshot, &chain).map_err(not_written)
+        })
+    }
+
+    fn latest_snapshot(&mut self) -> Result<Option<Snapshot>, ReadError> {
+        read::latest_snapshot(&self.connection, &self.head)
+    }
+
+    fn truncate(&mut self, before: Position) -> Result<u64, AppendError> {
+        let snapshot = self.latest_snapshot().map_err(unreadable)?;
+        if snapshot.is_none_or(|snapshot| snapshot.position < before) {
+            return Err(AppendError::NotWritten(NotWritten::NoSnapshot(before)));
+        }
+        let mut dropped = 0;
+        while self.head.base < before {
+            let to = Position(before.0.min(self.head.base.0 + DROPPED_AT_ONCE));
+            let chain = self.chain_before(to)?;
+            dropped += self.commit(0, |connection, head| {
+                head.base = to;
+                head.base_chain = chain;
+                let drop = "DELETE FROM groups WHERE position < ?1";
+                let gone = connection.execute(drop, [to.0 as i64]);
+                gone.map(|gone| gone as u64).map_err(not_written)
+            })?;
+        }
+        Ok(dropped)
+    }
+}

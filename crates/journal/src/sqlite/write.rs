@@ -1,0 +1,215 @@
+//! Puts groups, snapshots and rows of history into an open transaction.
+
+use loxley_model::Time;
+use rusqlite::{Connection, ErrorCode, ToSql, params};
+
+use super::damage::not_written;
+use super::head::RowCounts;
+use super::seal::{self, Chain};
+use crate::NotWritten;
+use crate::group::{Group, Position, Snapshot};
+use crate::rows::{AgentRow, JobRow, Rows, TaskOutput, TaskRow, limits};
+
+pub(super) fn at_most(what: &'static str, size: u64, max: u64) -> Result<(), NotWritten> {
+    if size > max {
+        return Err(NotWritten::TooLarge { what, size, max });
+    }
+    Ok(())
+}
+
+/// About how many bytes the rows take.
+pub(super) fn size_of(rows: &Rows) -> usize {
+    let outputs = rows.outputs.iter();
+    let jobs = rows.jobs.iter();
+    rows.tasks.len() * 64
+        + outputs
+            .map(|row| row.output.len() + row.result.len() + 64)
+            .sum::<usize>()
+        + jobs.map(|row| row.detail.len() + 256).sum::<usize>()
+}
+
+pub(super) fn group(
+    connection: &Connection,
+    position: Position,
+    group: &Group,
+    chain: &Chain,
+) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO groups (position, count, crc, chain, facts) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    let crc = seal::group(position, group.fact_count, &group.facts);
+    let row = params![position.0 as i64, group.fact_count, crc, chain, group.facts];
+    statement.execute(row).map(|_| ())
+}
+
+/// The new snapshot takes the place of every older one.
+pub(super) fn snapshot(
+    connection: &Connection,
+    snapshot: &Snapshot,
+    chain: &Chain,
+) -> rusqlite::Result<()> {
+    connection.execute("DELETE FROM snapshots", ())?;
+    let crc = seal::snapshot(snapshot.position, chain, &snapshot.state);
+    connection.execute(
+        "INSERT INTO snapshots (position, crc, chain, state) VALUES (?1, ?2, ?3, ?4)",
+        params![snapshot.position.0 as i64, crc, chain, snapshot.state],
+    )?;
+    Ok(())
+}
+
+pub(super) fn rows(
+    connection: &Connection,
+    rows: &Rows,
+    counts: &mut RowCounts,
+) -> Result<(), NotWritten> {
+    let most = limits::ROWS_MAX as u64;
+    for length in [
+        rows.tasks.len(),
+        rows.outputs.len(),
+        rows.jobs.len(),
+        rows.agents.len(),
+    ] {
+        at_most("a list of rows", length as u64, most)?;
+    }
+    for row in &rows.tasks {
+        counts.tasks += u64::from(task(connection, row)?);
+    }
+    for row in &rows.outputs {
+        counts.outputs += u64::from(output(connection, row)?);
+    }
+    for row in &rows.jobs {
+        counts.jobs += u64::from(job(connection, row)?);
+    }
+    for row in &rows.agents {
+        counts.agents += u64::from(agent(connection, row)?);
+    }
+    Ok(())
+}
+
+/// True: the row is new.
+fn task(connection: &Connection, row: &TaskRow) -> Result<bool, NotWritten> {
+    put(
+        connection,
+        "INSERT INTO tasks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+        "REPLACE INTO tasks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+        params![
+            number("a task id", row.task.0)?,
+            number("a job id", row.job.0)?,
+            row.entry
+                .map(|entry| number("an entry", entry))
+                .transpose()?,
+            row.ended.code(),
+            row.exit_code,
+            row.signal,
+            row.agent
+                .map(|agent| number("an agent id", agent.0))
+                .transpose()?,
+            row.attempt,
+            time(row.created)?,
+            row.started.map(time).transpose()?,
+            time(row.finished)?,
+            seal::task(row),
+        ],
+    )
+}
+
+fn output(connection: &Connection, row: &TaskOutput) -> Result<bool, NotWritten> {
+    at_most(
+        "an output",
+        row.output.len() as u64,
+        limits::OUTPUT_BYTES_MAX as u64,
+    )?;
+    at_most(
+        "a result",
+        row.result.len() as u64,
+        limits::RESULT_BYTES_MAX as u64,
+    )?;
+    put(
+        connection,
+        "INSERT INTO outputs VALUES (?1, ?2, ?3, ?4)",
+        "REPLACE INTO outputs VALUES (?1, ?2, ?3, ?4)",
+        params![
+            number("a task id", row.task.0)?,
+            row.output,
+            row.result,
+            seal::output(row),
+        ],
+    )
+}
+
+fn job(connection: &Connection, row: &JobRow) -> Result<bool, NotWritten> {
+    let name_max = limits::NAME_BYTES_MAX as u64;
+    at_most("the name of a job", row.name.len() as u64, name_max)?;
+    at_most("the name of a user", row.user.len() as u64, name_max)?;
+    at_most(
+        "the description of a job",
+        row.detail.len() as u64,
+        limits::DETAIL_BYTES_MAX as u64,
+    )?;
+    let end = row.first_task.0.saturating_add(row.task_count);
+    at_most("a task id", end, limits::NUMBER_MAX)?;
+    put(
+        connection,
+        "INSERT INTO jobs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        "REPLACE INTO jobs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        params![
+            number("a job id", row.job.0)?,
+            row.name,
+            row.user,
+            number("a task id", row.first_task.0)?,
+            number("a number of tasks", row.task_count)?,
+            row.state.code(),
+            time(row.created)?,
+            row.finished.map(time).transpose()?,
+            number("a number of tasks", row.succeeded)?,
+            number("a number of tasks", row.failed)?,
+            number("a number of tasks", row.cancelled)?,
+            row.detail,
+            seal::job(row),
+        ],
+    )
+}
+
+fn agent(connection: &Connection, row: &AgentRow) -> Result<bool, NotWritten> {
+    at_most(
+        "the name of an agent",
+        row.name.len() as u64,
+        limits::NAME_BYTES_MAX as u64,
+    )?;
+    put(
+        connection,
+        "INSERT INTO agents VALUES (?1, ?2, ?3)",
+        "REPLACE INTO agents VALUES (?1, ?2, ?3)",
+        params![
+            number("an agent id", row.agent.0)?,
+            row.name,
+            seal::agent(row)
+        ],
+    )
+}
+
+/// Inserts a row; where one is already, replaces it. Told apart because the head counts rows.
+fn put(
+    connection: &Connection,
+    insert: &str,
+    replace: &str,
+    row: &[&dyn ToSql],
+) -> Result<bool, NotWritten> {
+    let run = |text: &str| connection.prepare_cached(text)?.execute(row);
+    match run(insert) {
+        Ok(_) => Ok(true),
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+            run(replace).map(|_| false).map_err(not_written)
+        }
+        Err(error) => Err(not_written(error)),
+    }
+}
+
+fn number(what: &'static str, number: u64) -> Result<i64, NotWritten> {
+    at_most(what, number, limits::NUMBER_MAX)?;
+    Ok(number as i64)
+}
+
+fn time(time: Time) -> Result<i64, NotWritten> {
+    number("a time", time.0)
+}
