@@ -19,6 +19,14 @@ fn open(directory: &Path) -> SqliteJournal {
     opened.journal
 }
 
+fn facts(text: &str) -> Group {
+    Group {
+        facts: text.as_bytes().to_vec(),
+        fact_count: 1,
+        rows: Rows::default(),
+    }
+}
+
 /// Both engines are held to the same claims.
 fn both(claim: impl Fn(&mut dyn Journal)) {
     claim(&mut MemoryJournal::new());
@@ -29,7 +37,7 @@ fn both(claim: impl Fn(&mut dyn Journal)) {
 fn fill(journal: &mut dyn Journal, count: u64) {
     for number in 0..count {
         let at = journal.next_position();
-        let group = sample::facts(&format!("fact {number}"));
+        let group = facts(&format!("fact {number}"));
         assert_eq!(journal.append(at, &group).unwrap(), at.next());
     }
 }
@@ -78,9 +86,7 @@ fn a_writer_at_the_wrong_place_is_fenced() {
     both(|journal| {
         fill(journal, 2);
         for wrong in [0, 1, 3] {
-            let error = journal
-                .append(Position(wrong), &sample::facts("x"))
-                .unwrap_err();
+            let error = journal.append(Position(wrong), &facts("x")).unwrap_err();
             let AppendError::Fenced { expected, found } = error else {
                 panic!("{error:?}")
             };
@@ -247,10 +253,7 @@ fn lists_come_in_pages_and_by_job_and_ending() {
         jobs: vec![sample::job(0, 1, 50, Some(9)), sample::job(1, 51, 50, None)],
         ..Rows::default()
     };
-    let group = Group {
-        rows,
-        ..sample::facts("x")
-    };
+    let group = Group { rows, ..facts("x") };
     journal.append(Position(0), &group).unwrap();
     let history = History::open(directory.path()).unwrap();
     let filters = [

@@ -119,40 +119,38 @@ impl History {
     /// Finished tasks, in the order of their ids.
     pub fn tasks(&self, query: &TaskQuery) -> Result<Page<TaskRow, TaskId>, ReadError> {
         let limit = page_limit(query.limit);
-        let after = query.after.map_or(-1, |task| task.0 as i64);
+        let after = query.after.map_or(i64::MIN, |task| task.0 as i64);
         let (least, most) = query.filter.codes();
         let fetch = limit as i64 + 1;
-        let rows = match query.job {
-            None => self.many(
-                "SELECT * FROM tasks WHERE task > ?1 AND ended BETWEEN ?2 AND ?3 \
+        let (first, last) = match query.job.map(|job| self.job(job)).transpose()? {
+            None => (i64::MIN, i64::MAX),
+            // The tasks of a job stand together, so a range of ids takes the place of an index.
+            Some(Some(row)) => {
+                let end = row.first_task.0.saturating_add(row.task_count);
+                (row.first_task.0 as i64, end as i64 - 1)
+            }
+            Some(None) => return Ok(page(Vec::new(), limit, |row: &TaskRow| row.task)),
+        };
+        let rows = match (query.filter, query.job) {
+            // Without a condition on the content, a damaged row cannot slip through unseen.
+            (TaskFilter::Any, _) => self.many(
+                "SELECT * FROM tasks WHERE task > ?1 AND task BETWEEN ?2 AND ?3 \
                  ORDER BY task LIMIT ?4",
-                params![after, least, most, fetch],
+                params![after, first, last, fetch],
                 task_row,
             ),
-            Some(job) if query.filter.is_indexed() => self.many(
+            (filter, Some(job)) if filter.is_indexed() => self.many(
                 "SELECT * FROM tasks INDEXED BY tasks_unsuccessful WHERE job = ?1 AND task > ?2 \
                  AND ended >= 10 AND ended BETWEEN ?3 AND ?4 ORDER BY task LIMIT ?5",
                 params![job.0 as i64, after, least, most, fetch],
                 task_row,
             ),
-            // The tasks of a job stand together, so a range of ids takes the place of an index.
-            Some(job) => match self.job(job)? {
-                None => Ok(Vec::new()),
-                Some(row) => self.many(
-                    "SELECT * FROM tasks WHERE task > ?1 AND task BETWEEN ?2 AND ?3 AND job = ?4 \
-                     AND ended BETWEEN ?5 AND ?6 ORDER BY task LIMIT ?7",
-                    params![
-                        after,
-                        row.first_task.0 as i64,
-                        row.first_task.0.saturating_add(row.task_count) as i64,
-                        job.0 as i64,
-                        least,
-                        most,
-                        fetch
-                    ],
-                    task_row,
-                ),
-            },
+            _ => self.many(
+                "SELECT * FROM tasks WHERE task > ?1 AND task BETWEEN ?2 AND ?3 \
+                 AND ended BETWEEN ?4 AND ?5 ORDER BY task LIMIT ?6",
+                params![after, first, last, least, most, fetch],
+                task_row,
+            ),
         }?;
         Ok(page(rows, limit, |row| row.task))
     }
@@ -165,12 +163,12 @@ impl History {
     /// Jobs, newest first.
     pub fn jobs(&self, query: &JobQuery) -> Result<Page<JobRow, JobId>, ReadError> {
         let limit = page_limit(query.limit);
-        let before = query.before.map_or(i64::MAX, |job| job.0 as i64);
+        let newest = query.before.map_or(i64::MAX, |job| job.0 as i64 - 1);
         let rows = self.many(
-            "SELECT * FROM jobs WHERE job < ?1 AND (?2 IS NULL OR state = ?2) \
+            "SELECT * FROM jobs WHERE job <= ?1 AND (?2 IS NULL OR state = ?2) \
              AND (?3 IS NULL OR user = ?3) ORDER BY job DESC LIMIT ?4",
             params![
-                before,
+                newest,
                 query.state.map(JobState::code),
                 query.user,
                 limit as i64 + 1
@@ -189,7 +187,10 @@ impl History {
         let limit = page_limit(limit);
         let rows = self.many(
             "SELECT * FROM agents WHERE agent > ?1 ORDER BY agent LIMIT ?2",
-            params![after.map_or(-1, |agent| agent.0 as i64), limit as i64 + 1],
+            params![
+                after.map_or(i64::MIN, |agent| agent.0 as i64),
+                limit as i64 + 1
+            ],
             agent_row,
         )?;
         Ok(page(rows, limit, |row| row.agent))
@@ -203,7 +204,10 @@ impl History {
     ) -> Result<Page<TaskOutput, TaskId>, ReadError> {
         let rows = self.many(
             "SELECT * FROM outputs WHERE task > ?1 ORDER BY task LIMIT ?2",
-            params![after.map_or(-1, |task| task.0 as i64), limit as i64 + 1],
+            params![
+                after.map_or(i64::MIN, |task| task.0 as i64),
+                limit as i64 + 1
+            ],
             output_row,
         )?;
         Ok(page(rows, limit, |row| row.task))

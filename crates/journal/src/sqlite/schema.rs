@@ -17,36 +17,36 @@ pub(super) const OBJECTS: [(&str, &str); 8] = [
         "head",
         "CREATE TABLE head (one INTEGER PRIMARY KEY, id INTEGER, epoch INTEGER, \
          base INTEGER, base_chain BLOB, next INTEGER, chain BLOB, \
-         tasks INTEGER, outputs INTEGER, jobs INTEGER, agents INTEGER, crc INTEGER)",
+         tasks INTEGER, outputs INTEGER, jobs INTEGER, agents INTEGER, crc INTEGER) STRICT",
     ),
     (
         "groups",
         "CREATE TABLE groups (position INTEGER PRIMARY KEY, count INTEGER, crc INTEGER, \
-         chain BLOB, facts BLOB)",
+         chain BLOB, facts BLOB) STRICT",
     ),
     (
         "snapshots",
-        "CREATE TABLE snapshots (position INTEGER PRIMARY KEY, crc INTEGER, chain BLOB, state BLOB)",
+        "CREATE TABLE snapshots (position INTEGER PRIMARY KEY, crc INTEGER, chain BLOB, state BLOB) STRICT",
     ),
     (
         "tasks",
         "CREATE TABLE tasks (task INTEGER PRIMARY KEY, job INTEGER, entry INTEGER, ended INTEGER, \
          exit_code INTEGER, signal INTEGER, agent INTEGER, attempt INTEGER, created INTEGER, \
-         started INTEGER, finished INTEGER, crc INTEGER)",
+         started INTEGER, finished INTEGER, crc INTEGER) STRICT",
     ),
     (
         "outputs",
-        "CREATE TABLE outputs (task INTEGER PRIMARY KEY, output BLOB, result BLOB, crc INTEGER)",
+        "CREATE TABLE outputs (task INTEGER PRIMARY KEY, output BLOB, result BLOB, crc INTEGER) STRICT",
     ),
     (
         "jobs",
         "CREATE TABLE jobs (job INTEGER PRIMARY KEY, name TEXT, user TEXT, first_task INTEGER, \
          task_count INTEGER, state INTEGER, created INTEGER, finished INTEGER, \
-         succeeded INTEGER, failed INTEGER, cancelled INTEGER, detail BLOB, crc INTEGER)",
+         succeeded INTEGER, failed INTEGER, cancelled INTEGER, detail BLOB, crc INTEGER) STRICT",
     ),
     (
         "agents",
-        "CREATE TABLE agents (agent INTEGER PRIMARY KEY, name TEXT, crc INTEGER)",
+        "CREATE TABLE agents (agent INTEGER PRIMARY KEY, name TEXT, crc INTEGER) STRICT",
     ),
     (
         "tasks_unsuccessful",

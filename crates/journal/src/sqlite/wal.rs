@@ -40,6 +40,13 @@ pub(super) fn scan(path: &Path, page_size: usize) -> io::Result<Log> {
 
 type Sums = (u32, u32);
 
+/// What a log's header fixes for all of its frames.
+#[derive(Clone, Copy)]
+struct Rules {
+    salts: Sums,
+    big_endian: bool,
+}
+
 /// A frame as it is stored.
 struct Frame<'a> {
     bytes: &'a [u8],
@@ -60,20 +67,25 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Whether this frame fits a log with these salts after a frame with these sums.
-    fn follows(&self, salts: Sums, before: Sums, big_endian: bool) -> bool {
-        let sums = checksum(before, &self.bytes[..8], big_endian);
-        let sums = checksum(sums, &self.bytes[FRAME_HEADER..], big_endian);
-        self.has_page && self.salts == salts && self.sums == sums
+    /// Whether this frame fits the log after a frame with these sums.
+    fn follows(&self, before: Sums, rules: Rules) -> bool {
+        let sums = self.sums_after(before, rules);
+        self.has_page && self.salts == rules.salts && self.sums == sums
+    }
+
+    /// The sums that this frame should have.
+    fn sums_after(&self, before: Sums, rules: Rules) -> Sums {
+        let sums = checksum(before, &self.bytes[..8], rules.big_endian);
+        checksum(sums, &self.bytes[FRAME_HEADER..], rules.big_endian)
     }
 }
 
 fn scan_bytes(log: &[u8], page_size: usize) -> Log {
-    if log.is_empty() {
-        return Log::Whole;
-    }
-    let torn_from = |offset: usize| Log::Torn {
-        bytes: (log.len() - offset) as u64,
+    let torn_from = |offset: usize| match log.len() - offset {
+        0 => Log::Whole,
+        bytes => Log::Torn {
+            bytes: bytes as u64,
+        },
     };
     let Some((header, body)) = log.split_at_checked(HEADER) else {
         return torn_from(0);
@@ -82,71 +94,72 @@ fn scan_bytes(log: &[u8], page_size: usize) -> Log {
     let frames: Vec<Frame<'_>> = body.chunks_exact(size).map(Frame::parse).collect();
     let big_endian = word(header, 0) & 1 == 1;
     let Some((salts, sums)) = parse_header(header, page_size, big_endian) else {
-        // Without a header nothing is left of the log; frames can still vouch for each other.
-        let commits = later_commits(&frames, 0, None, big_endian);
-        return match commits {
+        return match vouched_commits(&frames, big_endian) {
             0 | 1 => torn_from(0),
             _ => Log::Damaged { frame: 0 },
         };
     };
+    let rules = Rules { salts, big_endian };
     let mut before = sums;
     let mut committed = 0;
     for (index, frame) in frames.iter().enumerate() {
-        if !frame.follows(salts, before, big_endian) {
-            return judge(
-                &frames, index, committed, salts, big_endian, torn_from, size,
-            );
+        if !frame.follows(before, rules) {
+            return match judge(&frames[index..], before, rules) {
+                Verdict::End if index == committed => Log::Whole,
+                Verdict::End | Verdict::Torn => torn_from(HEADER + committed * size),
+                Verdict::Damaged => Log::Damaged { frame: index },
+            };
         }
         before = frame.sums;
         if frame.is_commit {
             committed = index + 1;
         }
     }
-    let end = HEADER + committed * size;
-    if end == log.len() {
-        Log::Whole
-    } else {
-        torn_from(end)
-    }
+    torn_from(HEADER + committed * size)
 }
 
-/// The frame `bad` does not follow. Is it the end, a torn commit, or damage?
-fn judge(
-    frames: &[Frame<'_>],
-    bad: usize,
-    committed: usize,
-    salts: Sums,
-    big_endian: bool,
-    torn_from: impl Fn(usize) -> Log,
-    size: usize,
-) -> Log {
-    let later = later_commits(frames, bad + 1, Some(salts), big_endian);
-    let frame = &frames[bad];
-    let is_ours = frame.salts.0 == salts.0 || frame.salts.1 == salts.1;
-    match later {
-        // Left over from before the log was begun anew; SQLite does not clear it.
-        0 if !is_ours && bad == committed => Log::Whole,
-        0 => torn_from(HEADER + committed * size),
+enum Verdict {
+    /// What follows is left over from before the log was begun anew; SQLite does not clear it.
+    End,
+    Torn,
+    Damaged,
+}
+
+/// The first of these frames does not follow. Is it the end, a torn commit, or damage?
+fn judge(frames: &[Frame<'_>], before: Sums, rules: Rules) -> Verdict {
+    let (bad, rest) = frames.split_first().expect("begins with the bad frame");
+    // Either the content of the bad frame is broken and its sums stand, or the other way round.
+    let possible = [bad.sums, bad.sums_after(before, rules)];
+    let next = rest.first().filter(|next| {
+        let vouched = possible.iter().any(|sums| next.follows(*sums, rules));
+        vouched && next.is_commit
+    });
+    let later = rest.windows(2).filter(|pair| {
+        let [before, frame] = pair else { return false };
+        frame.is_commit && frame.follows(before.sums, rules)
+    });
+    let commits = later.count() + usize::from(next.is_some());
+    let is_ours = bad.salts.0 == rules.salts.0 || bad.salts.1 == rules.salts.1;
+    match commits {
+        0 if !is_ours => Verdict::End,
+        0 => Verdict::Torn,
         // The commit of the bad frame may be the last one, unless the bad frame ended it.
-        1 if !(is_ours && frame.is_commit) => torn_from(HEADER + committed * size),
-        _ => Log::Damaged { frame: bad },
+        1 if !(is_ours && bad.is_commit) => Verdict::Torn,
+        _ => Verdict::Damaged,
     }
 }
 
-/// Commits from the frame `from` on that fit the frame stored before them.
-fn later_commits(
-    frames: &[Frame<'_>],
-    from: usize,
-    salts: Option<Sums>,
-    big_endian: bool,
-) -> usize {
-    let pairs = frames.windows(2).skip(from.saturating_sub(1));
-    pairs
-        .filter(|pair| {
-            let salts = salts.unwrap_or(pair[0].salts);
-            pair[1].is_commit && pair[1].follows(salts, pair[0].sums, big_endian)
-        })
-        .count()
+/// Without a header nothing is left of the log; but frames vouch for each other.
+fn vouched_commits(frames: &[Frame<'_>], big_endian: bool) -> usize {
+    let vouched = frames.windows(2).filter(|pair| {
+        let [before, frame] = pair else { return false };
+        let rules = Rules {
+            salts: before.salts,
+            big_endian,
+        };
+        frame.is_commit && frame.follows(before.sums, rules)
+    });
+    vouched.count()
 }
 
 fn parse_header(header: &[u8], page_size: usize, big_endian: bool) -> Option<(Sums, Sums)> {

@@ -36,14 +36,6 @@ pub(crate) fn job(job: u64, first: u64, count: u64, finished: Option<u64>) -> Jo
     }
 }
 
-pub(crate) fn facts(text: &str) -> Group {
-    Group {
-        facts: text.as_bytes().to_vec(),
-        fact_count: 1,
-        rows: Rows::default(),
-    }
-}
-
 /// A group with a row of every kind, for the job `number`.
 pub(crate) fn full(number: u64) -> Group {
     let first = number * 10;

@@ -1,0 +1,394 @@
+//! Every bit of damage is told, or does no harm; nothing panics, nothing is read over.
+//!
+//! A small journal is written, once closed in order and once left as a crash leaves it. Then one bit
+//! of every byte of every file is flipped, and every file is cut at every length. A damaged journal
+//! must be refused, or give a notice, or have a finding in its check; one that does none of these
+//! must still hold exactly what was written. What is read is always a beginning of what was written.
+#![expect(clippy::unwrap_used, reason = "a failure in a test is the message")]
+
+mod sample;
+
+use std::path::Path;
+
+use loxley_journal::{
+    AgentRow, History, JobQuery, JobRow, Journal, Limit, Notice, OpenError, Options, Position,
+    Snapshot, SqliteJournal, StoredGroup, TaskQuery, TaskRow, check,
+};
+use loxley_model::TaskId;
+use tempfile::TempDir;
+
+const FILES: [&str; 3] = ["journal.db", "journal.db-wal", "journal.mark"];
+
+/// The files of a journal; none where there is no such file.
+type Image = [Option<Vec<u8>>; 3];
+
+/// Everything that was written.
+#[derive(Debug, PartialEq)]
+struct Content {
+    groups: Vec<StoredGroup>,
+    snapshot: Option<Snapshot>,
+    tasks: Vec<TaskRow>,
+    outputs: Vec<(TaskId, Vec<u8>, Vec<u8>)>,
+    jobs: Vec<JobRow>,
+    agents: Vec<AgentRow>,
+}
+
+fn options() -> Options {
+    Options {
+        page_bytes: 512,
+        ..Options::default()
+    }
+}
+
+/// Thousands of journals are opened: in memory, where the system has such a place.
+fn scratch() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        tempfile::tempdir_in(memory).unwrap()
+    } else {
+        tempfile::tempdir().unwrap()
+    }
+}
+
+fn image(directory: &Path) -> Image {
+    FILES.map(|file| std::fs::read(directory.join(file)).ok())
+}
+
+fn restore(image: &Image) -> TempDir {
+    let directory = scratch();
+    for (file, bytes) in FILES.iter().zip(image) {
+        if let Some(bytes) = bytes {
+            std::fs::write(directory.path().join(file), bytes).unwrap();
+        }
+    }
+    directory
+}
+
+fn write(journal: &mut SqliteJournal, from: u64, count: u64) {
+    for number in from..from + count {
+        journal
+            .append(Position(number), &sample::full(number))
+            .unwrap();
+    }
+}
+
+/// A journal that was closed in order: everything is in the file.
+fn closed() -> (Image, Content) {
+    let directory = scratch();
+    let mut journal = SqliteJournal::open(directory.path(), &options())
+        .unwrap()
+        .journal;
+    write(&mut journal, 0, 4);
+    let snapshot = Snapshot {
+        position: Position(2),
+        state: b"the state before the third group".to_vec(),
+    };
+    journal.save_snapshot(&snapshot).unwrap();
+    drop(journal);
+    let content = content(directory.path()).unwrap();
+    (image(directory.path()), content)
+}
+
+/// The same after two more groups, as a process leaves it that is killed: they are in the log.
+fn crashed() -> (Image, Content) {
+    crashed_after(&closed().0)
+}
+
+fn crashed_after(before: &Image) -> (Image, Content) {
+    let directory = restore(before);
+    let mut journal = SqliteJournal::open(directory.path(), &options())
+        .unwrap()
+        .journal;
+    write(&mut journal, 4, 2);
+    let content = content(directory.path()).unwrap();
+    let image = image(directory.path());
+    assert!(image[1].as_ref().unwrap().len() > 4096);
+    (image, content)
+}
+
+fn content(directory: &Path) -> Result<Content, Box<dyn std::error::Error>> {
+    let history = History::open(directory)?;
+    let (first, _) = history.positions()?;
+    let tasks = history.tasks(&TaskQuery::default())?.rows;
+    let mut outputs = Vec::new();
+    for row in &tasks {
+        if let Some(output) = history.output(row.task)? {
+            outputs.push((
+                row.task,
+                output,
+                history.result(row.task)?.unwrap_or_default(),
+            ));
+        }
+    }
+    Ok(Content {
+        groups: history.groups(first, Limit::default())?,
+        snapshot: history.latest_snapshot()?,
+        tasks,
+        outputs,
+        jobs: history.jobs(&JobQuery::default())?.rows,
+        agents: history.agents(None, 0)?.rows,
+    })
+}
+
+/// How a damaged journal was met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Met {
+    Refused,
+    Noticed,
+    Found,
+    Harmless,
+}
+
+/// Opens, reads and checks a damaged journal, and holds what is read against what was written.
+fn meet(image: &Image, written: &Content, damage: &str) -> Met {
+    let directory = restore(image);
+    let checked = match check(directory.path()) {
+        Ok(checked) => checked,
+        Err(OpenError::Missing { .. }) => panic!("{damage}: taken for no journal at all"),
+        Err(_) => return Met::Refused,
+    };
+    let opened = SqliteJournal::open(directory.path(), &options());
+    let Ok(opened) = opened else {
+        let said = !checked.findings.is_empty();
+        assert!(said, "{damage}: refused, but the check finds nothing");
+        return Met::Refused;
+    };
+    let mut journal = opened.journal;
+    let from = journal.first_position();
+    if let Ok(groups) = journal.read(from, Limit::default()) {
+        assert!(
+            written.groups.starts_with(&groups),
+            "{damage}: read what was never written"
+        );
+    }
+    if !checked.findings.is_empty() {
+        return Met::Found;
+    }
+    if !opened.notices.is_empty() {
+        assert_eq!(checked.notices, opened.notices, "{damage}");
+        return Met::Noticed;
+    }
+    let read = content(directory.path());
+    let read = read.unwrap_or_else(|error| panic!("{damage}: the check is silent, but {error}"));
+    assert_eq!(&read, written, "{damage}: silently something else");
+    Met::Harmless
+}
+
+fn count(met: &[Met], what: Met) -> usize {
+    met.iter().filter(|met| **met == what).count()
+}
+
+fn flip_every_byte(image: &Image, written: &Content, file: usize) -> Vec<Met> {
+    let length = image[file].as_ref().unwrap().len();
+    let flip = |at: usize| {
+        let mut image = image.clone();
+        // Every bit has its turn.
+        image[file].as_mut().unwrap()[at] ^= 1 << ((at + at / 8) % 8);
+        meet(
+            &image,
+            written,
+            &format!("{} with a flip at byte {at}", FILES[file]),
+        )
+    };
+    (0..length).map(flip).collect()
+}
+
+fn cut_at_every_length(image: &Image, written: &Content, file: usize) -> Vec<Met> {
+    let length = image[file].as_ref().unwrap().len();
+    let cut = |to: usize| {
+        let mut image = image.clone();
+        image[file].as_mut().unwrap().truncate(to);
+        meet(
+            &image,
+            written,
+            &format!("{} cut to {to} bytes", FILES[file]),
+        )
+    };
+    (0..length).map(cut).collect()
+}
+
+#[test]
+fn whole_journals_are_met_without_a_word() {
+    for (image, written) in [closed(), crashed()] {
+        assert_eq!(meet(&image, &written, "nothing"), Met::Harmless);
+    }
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_the_file_is_told_or_harmless() {
+    let (image, written) = closed();
+    let met = flip_every_byte(&image, &written, 0);
+    // Most bytes are content or structure; the rest is unused room of pages.
+    let told = met.len() - count(&met, Met::Harmless);
+    assert!(
+        told * 3 > met.len(),
+        "only {told} of {} were told",
+        met.len()
+    );
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_the_log_is_refused() {
+    let (image, written) = crashed();
+    let met = flip_every_byte(&image, &written, 1);
+    // Thanks to the mark, even damage to the last commit is known to have been acknowledged.
+    assert_eq!(count(&met, Met::Refused), met.len());
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_the_mark_is_noticed() {
+    let (image, written) = crashed();
+    let met = flip_every_byte(&image, &written, 2);
+    assert_eq!(count(&met, Met::Noticed), met.len());
+}
+
+#[test]
+fn a_file_cut_at_any_length_is_refused() {
+    let (image, written) = closed();
+    let met = cut_at_every_length(&image, &written, 0);
+    assert_eq!(count(&met, Met::Harmless) + count(&met, Met::Noticed), 0);
+}
+
+#[test]
+fn a_log_cut_at_any_length_is_refused() {
+    let (image, written) = crashed();
+    let met = cut_at_every_length(&image, &written, 1);
+    assert_eq!(count(&met, Met::Refused), met.len());
+}
+
+/// What a power cut leaves: the mark is older than the log, which was being written.
+#[test]
+fn a_torn_end_of_the_log_is_dropped_with_a_notice() {
+    let (before, _) = closed();
+    let (mut image, written) = crashed_after(&before);
+    image[2] = before[2].clone();
+    let whole = image[1].clone().unwrap().len();
+    let mut ends = Vec::new();
+    for length in 0..whole {
+        let mut torn = image.clone();
+        torn[1].as_mut().unwrap().truncate(length);
+        let directory = restore(&torn);
+        let opened = SqliteJournal::open(directory.path(), &options()).unwrap();
+        let next = opened.journal.next_position();
+        ends.push(next.0);
+        match opened.notices[..] {
+            [Notice::TornTail { bytes, next: told }] => {
+                assert!(bytes <= length as u64 && told == next);
+            }
+            // Cut between two commits: nothing tells that there was more.
+            [] => assert_eq!(
+                meet(&torn, &written_up_to(&written, next), "a cut"),
+                Met::Harmless
+            ),
+            ref other => panic!("cut to {length}: {other:?}"),
+        }
+    }
+    ends.dedup();
+    assert_eq!(ends, [4, 5], "the longest log is not whole");
+}
+
+/// The content after the groups before `next`.
+fn written_up_to(all: &Content, next: Position) -> Content {
+    let jobs = next.0;
+    Content {
+        groups: all.groups[..next.0 as usize].to_vec(),
+        snapshot: all.snapshot.clone(),
+        tasks: all
+            .tasks
+            .iter()
+            .filter(|row| row.job.0 < jobs)
+            .cloned()
+            .collect(),
+        outputs: all
+            .outputs
+            .iter()
+            .filter(|row| row.0.0 < jobs * 10)
+            .cloned()
+            .collect(),
+        jobs: all
+            .jobs
+            .iter()
+            .filter(|row| row.job.0 < jobs)
+            .cloned()
+            .collect(),
+        agents: all
+            .agents
+            .iter()
+            .filter(|row| row.agent.0 < jobs)
+            .cloned()
+            .collect(),
+    }
+}
+
+/// Without a mark, damage to a commit that others were built upon is still seen.
+#[test]
+fn damage_in_the_middle_of_the_log_is_refused_without_a_mark() {
+    let (mut image, written) = crashed();
+    image[2] = None;
+    let log = image[1].clone().unwrap();
+    let frame = 24 + 512;
+    let commit = |index: usize| log[32 + index * frame + 4..][..4] != [0; 4];
+    let first_commit = (0..).find(|index| commit(*index)).unwrap();
+    for at in (0..32 + first_commit * frame).step_by(7) {
+        let mut image = image.clone();
+        image[1].as_mut().unwrap()[at] ^= 16;
+        let met = meet(&image, &written, &format!("log without mark, byte {at}"));
+        assert!(
+            met == Met::Refused || met == Met::Noticed,
+            "byte {at}: {met:?}"
+        );
+        if at >= 32 + frame {
+            assert_eq!(met, Met::Refused, "byte {at}");
+        }
+    }
+}
+
+#[test]
+fn a_lost_file_is_refused() {
+    let (image, written) = crashed();
+    for file in [0, 1] {
+        let mut image = image.clone();
+        image[file] = None;
+        assert_eq!(
+            meet(&image, &written, &format!("no {}", FILES[file])),
+            Met::Refused
+        );
+    }
+    let mut image = image;
+    image[2] = None;
+    assert_eq!(meet(&image, &written, "no mark"), Met::Noticed);
+}
+
+#[test]
+fn the_message_names_the_position() {
+    let (image, _) = closed();
+    // The facts of group 3 are forty bytes of 3.
+    let file = image[0].as_ref().unwrap();
+    let at = file.windows(40).position(|bytes| bytes == [3; 40]).unwrap();
+    let mut damaged = image.clone();
+    damaged[0].as_mut().unwrap()[at + 20] = 7;
+    let directory = restore(&damaged);
+    let findings = check(directory.path()).unwrap().findings;
+    assert_eq!(
+        findings[0].to_string(),
+        "the journal is damaged at position 3: the CRC does not fit the facts"
+    );
+    let mut journal = SqliteJournal::open(directory.path(), &options())
+        .unwrap()
+        .journal;
+    let error = journal.read(Position(0), Limit::default()).unwrap_err();
+    assert!(error.to_string().contains("position 3"), "{error}");
+    assert_eq!(
+        journal
+            .read(
+                Position(0),
+                Limit {
+                    groups: 3,
+                    bytes: 1000
+                }
+            )
+            .unwrap()
+            .len(),
+        3
+    );
+}
