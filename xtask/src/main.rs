@@ -4,6 +4,7 @@
     reason = "a chore runner talks to the person who runs it"
 )]
 
+mod python;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -77,6 +78,11 @@ const STEPS: &[Step] = &[
         name: "doc",
         about: "examples in the documentation",
         run: doc,
+    },
+    Step {
+        name: "python",
+        about: "the Python package: types, tests and examples in an environment of its own",
+        run: python::test,
     },
     Step {
         name: "loom",

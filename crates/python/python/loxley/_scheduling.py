@@ -1,0 +1,62 @@
+"""The embedded scheduler: the classes of the core with what is easier said in Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Iterable, Optional, Set, Union
+
+from loxley import _core
+from loxley._config import Config
+from loxley._core import TaskQueue
+from loxley._skills import Skills
+
+Sequence.register(TaskQueue)
+
+
+class Agent(_core.Agent):
+    __doc__ = _core.Agent.__doc__
+
+    def __init__(
+        self, agent_id: Any, capabilities: Optional[Iterable[str]] = None, **profile: Any
+    ) -> None:
+        # The base class has taken the arguments already; only the set is made to tell of changes.
+        super().__init__()
+        self.capabilities = set(super().capabilities)
+
+    @property
+    def capabilities(self) -> Set[str]:
+        """What it can do: a set of names. Changing it counts at once."""
+        return super().capabilities
+
+    @capabilities.setter
+    def capabilities(self, names: Iterable[str]) -> None:
+        skills = Skills(self, names)
+        _core.Agent.capabilities.__set__(self, skills)  # type: ignore[attr-defined]
+
+
+class WorkStealingScheduler(_core.WorkStealingScheduler):
+    __doc__ = _core.WorkStealingScheduler.__doc__
+
+    def __init__(self, config_path: Optional[Union[str, os.PathLike[str]]] = None) -> None:
+        super().__init__()
+        self._config: Optional[Config] = None
+
+    @property
+    def config(self) -> Config:
+        """The settings in force, by group. Setting one applies it at once."""
+        if self._config is None:
+            self._config = Config(self._config_yaml(), self._reload)
+        return self._config
+
+    def reload_file(self, path: Union[str, os.PathLike[str]]) -> None:
+        """Applies the configuration in a file, or none of it if there is a mistake in it."""
+        super().reload_file(path)
+        self._config = None
+
+    def __enter__(self) -> WorkStealingScheduler:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()

@@ -1,0 +1,39 @@
+//! Loxley for Python: what is in `loxley._core`.
+//!
+//! ```text
+//! loxley/*.py          what a Python person expects: futures, pickling, mappings, context managers
+//!      │
+//! loxley._core         this crate: the deciding core behind one lock, the lines to worker processes,
+//!      │               partitioning, advice, the simulator
+//! loxley-policy …      decides; knows nothing of Python
+//! ```
+//!
+//! What must stay true: no lock of this crate is held while code of a user runs, the dropping of a
+//! Python object included; and whoever waits, waits without the interpreter's lock.
+
+mod agent;
+mod engine;
+mod metrics;
+mod queue;
+mod scheduler;
+mod task;
+
+use pyo3::prelude::*;
+
+/// The part of Loxley that is written in Rust. Use the package `loxley`.
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use crate::agent::Agent;
+    #[pymodule_export]
+    use crate::metrics::Metrics;
+    #[pymodule_export]
+    use crate::queue::TaskQueue;
+    #[pymodule_export]
+    use crate::scheduler::WorkStealingScheduler;
+    #[pymodule_export]
+    use crate::task::Task;
+
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+}
