@@ -1,8 +1,10 @@
 //! `loxley sim`: scenarios and real workloads in virtual time.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -72,6 +74,8 @@ Exit codes: 0 done, 1 a file could not be read or written, 3 the scenario has a 
 const COMPARED_SEEDS: u32 = 20;
 /// Runs of more tasks than this, all together, show a progress bar.
 const LONG: u64 = 2_000_000;
+/// So do this many storms.
+const LONG_STORMS: u32 = 2_000;
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
     if args.scenario == "list" {
@@ -117,34 +121,47 @@ fn list(json: bool, out: &mut dyn Write) -> Result<Exit> {
     } else {
         for scenario in library::all() {
             writeln!(out, "{}\n    {}", scenario.name(), scenario.about())?;
+            writeln!(out, "    Look for: {}", scenario.look_for())?;
         }
     }
     Ok(Exit::Done)
 }
 
-/// Seeded storms over the real scheduler: each seed picks a fleet, its tasks and its troubles.
+/// Seeded storms over the real scheduler: each seed picks a fleet, its tasks and its troubles. The
+/// seeds are spread over the pool; failures are told in their order.
 fn storms(args: &Args, out: &mut dyn Write) -> Result<Exit> {
-    let count = u64::from(args.seeds.unwrap_or(1));
-    let mut failed = 0_u64;
-    for seed in args.seed..args.seed.saturating_add(count) {
-        let mut log = match &args.events {
-            Some(path) if seed == args.seed => Some(EventLog::new(create(path)?)),
-            _ => None,
-        };
-        match storm::run(seed, &mut log) {
-            Ok(_) => {}
-            Err(failure) => {
-                failed += 1;
-                writeln!(out, "{failure}")?;
-            }
-        }
-        if let (Some(log), Some(path)) = (log, &args.events) {
-            log.finish()
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
+    let count = args.seeds.unwrap_or(1);
+    if let Some(path) = &args.events {
+        let mut log = EventLog::new(create(path)?);
+        // What it finds is found again below, and told there.
+        let _ = storm::run(args.seed, &mut log);
+        finish(log, path)?;
     }
-    writeln!(out, "{count} storms, {failed} of them broke a claim")?;
-    Ok(if failed == 0 {
+    let failures = Mutex::new(BTreeMap::new());
+    let progress = progress_bar(count >= LONG_STORMS, u64::from(count), "storms");
+    Pool::new()
+        .context("cannot start the pool")?
+        .par_for(0..count as usize, |index| {
+            let seed = args.seed.saturating_add(index as u64);
+            if let Err(failure) = storm::run(seed, &mut ()) {
+                let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
+                failures.insert(seed, failure.to_string());
+            }
+            progress.inc(1);
+        });
+    progress.finish_and_clear();
+    let failures = failures
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    for failure in failures.values() {
+        writeln!(out, "{failure}")?;
+    }
+    writeln!(
+        out,
+        "{count} storms, {} of them broke a claim",
+        failures.len()
+    )?;
+    Ok(if failures.is_empty() {
         Exit::Done
     } else {
         Exit::Mistakes
@@ -200,19 +217,23 @@ impl Prepared {
         let tasks: u64 = self.variants.iter().map(|v| v.world.task_count()).sum();
         let runs = (self.variants.len() * self.seeds.len()) as u64;
         let long = tasks.saturating_mul(self.seeds.len() as u64) > LONG;
-        let progress = if long && io::stderr().is_terminal() {
-            let style = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left");
-            let bar = ProgressBar::new(runs);
-            style.map_or(bar.clone(), |style| bar.with_style(style))
-        } else {
-            ProgressBar::hidden()
-        };
+        let progress = progress_bar(long, runs, "runs");
         let pool = Pool::new().context("cannot start the pool")?;
         let spread = |count: usize, body: &(dyn Fn(usize) + Sync)| pool.par_for(0..count, body);
         let results = experiment::run(&self.variants, &self.seeds, &spread, &|| progress.inc(1));
         progress.finish_and_clear();
         Ok(results)
     }
+}
+
+/// A bar for people who wait: only for something long, and only on a terminal.
+fn progress_bar(long: bool, count: u64, what: &str) -> ProgressBar {
+    if !long || !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let template = format!("{{bar:40}} {{pos}}/{{len}} {what}, {{eta}} left");
+    let bar = ProgressBar::new(count);
+    ProgressStyle::with_template(&template).map_or(bar.clone(), |style| bar.with_style(style))
 }
 
 fn print(prepared: &Prepared, results: &Results, out: &mut dyn Write) -> Result<()> {
@@ -249,8 +270,7 @@ fn record(args: &Args, prepared: &Prepared, results: &Results) -> Result<()> {
         };
         let (statistics, timeline) = variant.world.run_recorded(seed, &mut log);
         if let (Some(log), Some(path)) = (log, &args.events) {
-            log.finish()
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            finish(log, path)?;
         }
         drawn.push(DrawnRun::new(&variant.label, &statistics, timeline));
     }
@@ -272,6 +292,12 @@ fn record(args: &Args, prepared: &Prepared, results: &Results) -> Result<()> {
     let mut file = create(path)?;
     file.write_all(page.as_bytes())
         .and_then(|()| file.flush())
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn finish(log: EventLog<BufWriter<File>>, path: &Path) -> Result<()> {
+    log.finish()
+        .map(drop)
         .with_context(|| format!("cannot write {}", path.display()))
 }
 

@@ -120,6 +120,9 @@ impl Scheduler {
     /// Finds other agents for queued tasks that need a skill their agent lost.
     pub(crate) fn requeue_what_it_cannot_do(&mut self, agent: AgentRef, actions: &mut Vec<Action>) {
         for task in self.agents[agent].queue.in_order(&self.tasks) {
+            if !self.is_queued_at(task, agent) {
+                continue; // Whoever got the one before took this one too.
+            }
             let class = self.lots.at(self.tasks[task].lot).class;
             if !self.is_capable(class, self.agents[agent].cohort) && !self.is_probe(task) {
                 self.unqueue(task);

@@ -161,8 +161,11 @@ impl Scheduler {
         };
         self.set_liveness(agent, Liveness::Draining);
         for task in self.agents[agent].queue.in_order(&self.tasks) {
-            self.unqueue(task);
-            self.place(task, None, actions);
+            // Whoever got the one before may have taken this one too.
+            if self.is_queued_at(task, agent) {
+                self.unqueue(task);
+                self.place(task, None, actions);
+            }
         }
     }
 

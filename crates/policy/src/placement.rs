@@ -223,6 +223,12 @@ impl Scheduler {
         self.refresh(agent);
     }
 
+    /// Whether a task waits on the queue of this agent.
+    pub(crate) fn is_queued_at(&self, task: TaskRef, agent: AgentRef) -> bool {
+        let this = self.tasks.get(task);
+        this.is_some_and(|this| this.state == State::Queued && this.agent == agent)
+    }
+
     /// A task is on a queue: whoever can start it now does.
     pub(crate) fn after_enqueue(
         &mut self,

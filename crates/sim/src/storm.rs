@@ -6,7 +6,9 @@
 //! that can do everything joins, and every task must end. A scheduler that does nothing would pass
 //! every other check.
 
+use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use loxley_balance::Rng;
@@ -20,7 +22,7 @@ use loxley_policy::{Config, Matching, Strategy};
 use crate::checkers::{FleetCheckers, Violation};
 use crate::distribution::Distribution;
 use crate::fleet::{self, AgentSetup, Fault, FleetLoad, FleetSetup, FleetTasks, Network};
-use crate::observer::Observer;
+use crate::observer::{Happening, Observer};
 use crate::statistics::RunStatistics;
 use crate::time::{Nanos, SECOND, nanos};
 
@@ -54,13 +56,25 @@ impl fmt::Display for StormFailure {
     }
 }
 
-/// Runs the storm of this seed under all checkers; `observer` watches too.
+/// Runs the storm of this seed under all checkers; `observer` watches too. A scheduler that panics has
+/// failed like one that loses a task.
 pub fn run<O: Observer>(seed: u64, observer: &mut O) -> Result<RunStatistics, StormFailure> {
     let setup = setup(seed);
     let tasks = setup.tasks(&Rng::new(seed));
-    let mut both = (FleetCheckers::new(&setup, &tasks), observer);
-    let outcome = fleet::run(&setup, seed, &mut both);
-    match both.0.verdict(true) {
+    let checkers = FleetCheckers::new(&setup, &tasks);
+    let mut all = ((checkers, Clock::default()), observer);
+    // Nothing of a run that panicked is used but what the clock shows.
+    let run = AssertUnwindSafe(|| fleet::run(&setup, seed, &mut all));
+    let outcome = catch_unwind(run).map_err(|panic| StormFailure {
+        seed,
+        violation: Violation {
+            claim: "the scheduler does not stop",
+            what: words_of(panic.as_ref()),
+            at: all.0.1.now,
+        },
+        unfinished: Vec::new(),
+    })?;
+    match all.0.0.verdict(true) {
         Ok(()) => Ok(outcome.statistics),
         Err(violation) => Err(StormFailure {
             seed,
@@ -68,6 +82,24 @@ pub fn run<O: Observer>(seed: u64, observer: &mut O) -> Result<RunStatistics, St
             unfinished: outcome.unfinished,
         }),
     }
+}
+
+/// Shows when something last happened.
+#[derive(Debug, Default)]
+struct Clock {
+    now: Nanos,
+}
+
+impl Observer for Clock {
+    fn see(&mut self, now: Nanos, _: &Happening) {
+        self.now = now;
+    }
+}
+
+fn words_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "it panicked".to_owned())
 }
 
 /// The fleet that this seed stands for.
