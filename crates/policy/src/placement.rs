@@ -34,6 +34,9 @@ impl Scheduler {
         if let Some((agent, reason)) = self.choose(task, avoid) {
             self.enqueue(task, agent, reason, actions);
             self.after_enqueue(task, agent, actions);
+            if matches!(reason, Reason::Score(_) | Reason::EarliestFinish(_)) {
+                self.make_room_for(task, actions);
+            }
         } else {
             self.hold_visibly(task, actions);
         }

@@ -1,10 +1,16 @@
 //! Push: when the fleet is out of balance, tasks move from busy agents to idle ones.
+//!
+//! The score that places a task knows how well an agent suits it, not how few others do: tasks that
+//! anybody can do fill the queues of the few that can do more. So a task which not everybody can do
+//! makes room for itself when it comes to a busy agent: one that others can do moves to the shortest
+//! queue of those others. Nobody waits longer for it, and every queue stays in order.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::refs::{AgentRef, CohortRef, TaskRef};
+use crate::refs::{AgentRef, ClassRef, CohortRef, TaskRef};
 use crate::scheduler::report;
+use crate::tasks::State;
 use crate::view::Liveness;
 use crate::{Action, Reason, Report, Scheduler};
 
@@ -36,6 +42,68 @@ impl Scheduler {
             self.tallies.steal_failed();
         }
         report(Report::Rebalanced { moved }, actions);
+    }
+
+    /// A task was put on a queue. If its agent is busy, one that agents which cannot do this task can do
+    /// moves to the shortest of their queues.
+    pub(crate) fn make_room_for(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
+        let this = &self.tasks[task];
+        let busy = this.agent;
+        if this.state != State::Queued
+            || !self.config.strategy.pushes()
+            || self.agents[busy].queue.len() <= self.config.thresholds.busy_threshold
+        {
+            return;
+        }
+        let class = self.lots.at(this.lot).class;
+        if let Some((task, target)) = self.next_to_make_room(class, busy) {
+            let from = self.agents[busy].spec.id;
+            self.move_off_queue(task);
+            self.enqueue(task, target, Reason::Rebalanced(from), actions);
+            self.after_enqueue(task, target, actions);
+        }
+    }
+
+    /// A task on the queue of `busy`, and who shall have it: an agent that cannot do tasks of `class`,
+    /// with the shortest queue, which must stay shorter than that of `busy` was.
+    fn next_to_make_room(
+        &mut self,
+        class: ClassRef,
+        busy: AgentRef,
+    ) -> Option<(TaskRef, AgentRef)> {
+        if self.lots.class_at(class).capable.len() == self.agents.cohorts.len() {
+            return None; // Everybody can do it.
+        }
+        self.update_trees();
+        let order = self.steal_order();
+        let classes = self.agents[busy].queue.loot_classes(order.protected_from);
+        let mut shorter_than = self.agents[busy].queue.len() - 1;
+        let mut chosen = None;
+        for cohort in (0..self.agents.cohorts.len()).map(CohortRef::new) {
+            let capable = self.lots.class_at(class).capable.iter();
+            let members = self.agents.cohort(cohort);
+            let Some(target) = (members.ranking.best()).and_then(|best| members.members[best])
+            else {
+                continue;
+            };
+            let len = self.agents[target].queue.len();
+            if len >= shorter_than
+                || capable.into_iter().any(|(other, _)| *other == cohort)
+                || self.appetite(cohort) & classes == 0
+            {
+                continue;
+            }
+            let mut queue = core::mem::take(&mut self.agents[busy].queue);
+            let task = queue.loot(&self.tasks, order, &mut |lot| {
+                self.is_capable(self.lots.at(lot).class, cohort)
+            });
+            self.agents[busy].queue = queue;
+            if let Some(task) = task {
+                shorter_than = len;
+                chosen = Some((task, target));
+            }
+        }
+        chosen
     }
 
     /// The longest queue is many times the shortest, or busy beside an empty one.

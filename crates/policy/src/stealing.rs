@@ -206,7 +206,7 @@ impl Scheduler {
     }
 
     /// The classes of task that the agents of a cohort can do.
-    fn appetite(&mut self, cohort: CohortRef) -> ClassBits {
+    pub(crate) fn appetite(&mut self, cohort: CohortRef) -> ClassBits {
         let known_for = (self.agents.generation, self.lots.class_count());
         let memo = &self.agents.cohort(cohort).appetite;
         if self.config.performance.cache_capability_matches && memo.known_for == known_for {

@@ -132,3 +132,30 @@ fn the_longest_chain_starts_first_however_its_tasks_are_listed() {
     world.finish(first);
     assert_eq!(world.given(other).map(|(task, _)| task), Some(large_id));
 }
+
+#[test]
+fn a_task_that_few_can_do_makes_room_for_itself() {
+    for (strategy, makes_room) in [(Strategy::Hybrid, true), (Strategy::Pull, false)] {
+        let mut world = World::new(Config {
+            strategy,
+            ..Config::default()
+        });
+        let everything = world.join(1, &[1, 2]);
+        let less = world.join(2, &[1]);
+        for _ in 0..12 {
+            world.submit_one(&[1], 3);
+        }
+        assert_eq!(world.queue(everything), [1, 3, 5, 7, 9, 11]);
+        // As long as the others would not have it sooner, everything stays where it is.
+        world.submit_one(&[2], 3);
+        assert_eq!(world.queue(less).len(), 6);
+        world.submit_one(&[2], 3);
+        let (here, there) = (world.queue(everything), world.queue(less));
+        if makes_room {
+            assert_eq!(here, [1, 3, 5, 7, 9, 13, 14]);
+            assert_eq!(there, [2, 4, 6, 8, 10, 11, 12], "it keeps its place");
+        } else {
+            assert_eq!((here.len(), there.len()), (8, 6));
+        }
+    }
+}
