@@ -26,7 +26,7 @@ use crate::task::{Task, amounts, names};
 /// ['high', 'low']
 /// >>> agent.dequeue_task().task_id, agent.queue_length
 /// ('high', 1)
-#[pyclass(module = "loxley", subclass, dict, weakref)]
+#[pyclass(module = "loxley", subclass, weakref)]
 pub(crate) struct Agent {
     /// What it is called.
     #[pyo3(get)]

@@ -27,7 +27,7 @@ use crate::task::Task;
 /// 't7'
 /// >>> scheduler.get_metrics()["successful_steals"]
 /// 1
-#[pyclass(module = "loxley", subclass, dict, weakref, frozen)]
+#[pyclass(module = "loxley", subclass, weakref, frozen)]
 pub(crate) struct WorkStealingScheduler {
     engine: Arc<Engine>,
     agents: Py<PyDict>,

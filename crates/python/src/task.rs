@@ -19,7 +19,7 @@ const HIGH: u8 = 4;
 /// >>> task = Task("t1", {"python"}, priority=5, data={"file": "a.txt"})
 /// >>> task.is_high_priority, task.assigned_at
 /// (True, None)
-#[pyclass(module = "loxley", subclass, dict, weakref)]
+#[pyclass(module = "loxley", subclass, weakref)]
 pub(crate) struct Task {
     /// What it is called.
     #[pyo3(get, set)]

@@ -184,6 +184,23 @@ def test_many_threads_at_once():
     assert len({task.task_id for task in taken + left}) == len(taken) + len(left) == 2400
 
 
+def test_garbage_may_be_collected_at_any_moment():
+    kept = []
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        scheduler = WorkStealingScheduler()
+        for number in range(300):
+            agent = Agent(number, {"x"})
+            scheduler.register_agent(agent)
+            kept.append((agent, Task(number, {"x"})))
+            kept[-1][1].note = "an attribute"
+            scheduler.submit_task(kept[-1][1])
+    finally:
+        gc.set_threshold(*before)
+    assert scheduler.get_metrics()["total_queued"] == 300
+
+
 def test_a_task_that_nobody_needs_is_let_go():
     scheduler = WorkStealingScheduler()
     agent = Agent("a", {"x"})

@@ -14,6 +14,10 @@ from loxley._skills import Skills
 Sequence.register(TaskQueue)
 
 
+class Task(_core.Task):
+    __doc__ = _core.Task.__doc__
+
+
 class Agent(_core.Agent):
     __doc__ = _core.Agent.__doc__
 

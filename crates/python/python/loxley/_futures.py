@@ -1,0 +1,64 @@
+"""Futures of calls, and what can go wrong with a call."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import sys
+from concurrent.futures.process import BrokenProcessPool
+from typing import TYPE_CHECKING, Any, Optional
+
+if TYPE_CHECKING:
+    from loxley._crew import Crew
+
+
+class WorkerLost(BrokenProcessPool):
+    """The process that ran a call died: ``os._exit``, a crash, out of memory. The pool goes on."""
+
+
+if sys.version_info >= (3, 11):
+
+    class TaskTimeout(TimeoutError):
+        """A call ran longer than it may."""
+
+else:
+
+    class TaskTimeout(concurrent.futures.TimeoutError, TimeoutError):
+        """A call ran longer than it may."""
+
+
+class CallFuture(concurrent.futures.Future):  # type: ignore[type-arg]
+    """The future of one call."""
+
+    def __init__(self, crew: Optional[Crew]) -> None:
+        super().__init__()
+        self._crew = crew
+        self.call = 0
+        self._is_told = False
+
+    def cancel(self) -> bool:
+        """Cancels the call if it has not begun. A cancelled call never runs."""
+        if self.done():
+            return self.cancelled()
+        crew = self._crew
+        if crew is None or not crew.cancel_call(self.call):
+            return self.cancelled()
+        return self.cancel_here()
+
+    def cancel_here(self) -> bool:
+        """Marks the future as cancelled, and tells whoever waits for it."""
+        with self._condition:
+            is_first, self._is_told = not self._is_told, True
+        if not is_first:
+            return self.cancelled()
+        if not super().cancel():
+            return False
+        self.set_running_or_notify_cancel()
+        return True
+
+    def running(self) -> bool:
+        """Whether the call has begun and is not over."""
+        crew = self._crew
+        return not self.done() and crew is not None and crew.hub.is_running(self.call)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a future cannot leave its process")

@@ -1,0 +1,223 @@
+//! The other end of a line, inside a worker process.
+//!
+//! One thread reads and never needs the interpreter's lock; the main thread runs calls. What the main
+//! thread has not begun can be given back while it computes.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::wire::{self, Frame, Frames, Kind};
+
+/// The line to the process that started this one; it is standard input.
+#[pyclass(module = "loxley._core", frozen)]
+pub(crate) struct WorkerLine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    tray: Mutex<Tray>,
+    news: Condvar,
+    writer: Mutex<UnixStream>,
+}
+
+/// What is waiting to be run.
+#[derive(Default)]
+struct Tray {
+    setup: Option<Vec<u8>>,
+    calls: VecDeque<Frame>,
+    functions: HashMap<u64, Vec<u8>>,
+    current: Option<(u64, Instant)>,
+    stopped: bool,
+}
+
+/// What [`WorkerLine::next`] returns: a lease, a function, a shape and a payload.
+type NextCall<'py> = (u64, u64, u8, Bound<'py, PyBytes>);
+
+#[pymethods]
+impl WorkerLine {
+    #[new]
+    fn new() -> PyResult<Self> {
+        let descriptor = io::stdin().as_fd().try_clone_to_owned()?;
+        let stream = UnixStream::from(descriptor);
+        let reader = stream.try_clone()?;
+        let shared = Arc::new(Shared {
+            tray: Mutex::default(),
+            news: Condvar::new(),
+            writer: Mutex::new(stream),
+        });
+        let listener = Arc::clone(&shared);
+        thread::Builder::new()
+            .name("loxley-line".into())
+            .spawn(move || listen(&listener, reader))?;
+        Ok(Self { shared })
+    }
+
+    /// Waits for the first thing that is said: how to set up.
+    fn setup<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let setup = py.detach(|| {
+            let mut tray = self.shared.tray();
+            loop {
+                if let Some(setup) = tray.setup.take() {
+                    return setup;
+                }
+                tray = self.shared.wait(tray);
+            }
+        });
+        PyBytes::new(py, &setup)
+    }
+
+    /// The process is set up, or says why not.
+    fn ready(&self, py: Python<'_>, problem: Option<&[u8]>) {
+        match problem {
+            None => self.write(py, Kind::Ready, 0, 0, &[]),
+            Some(problem) => self.write(py, Kind::Unfit, 0, 0, problem),
+        }
+    }
+
+    /// Waits for the next call; None when no more will come.
+    fn next<'py>(&self, py: Python<'py>) -> Option<NextCall<'py>> {
+        let here = self.shared.tray().take();
+        let frame = match here {
+            Some(frame) => Some(frame),
+            None => py.detach(|| self.wait_for_call()),
+        }?;
+        let payload = PyBytes::new(py, &frame.payload);
+        let shape = (frame.extra & 0xff) as u8;
+        Some((frame.number, frame.extra >> 8, shape, payload))
+    }
+
+    /// A function by its number.
+    fn function<'py>(&self, py: Python<'py>, number: u64) -> PyResult<Bound<'py, PyBytes>> {
+        let tray = self.shared.tray();
+        let function = tray.functions.get(&number);
+        let function = function.ok_or_else(|| PyKeyError::new_err(number))?;
+        Ok(PyBytes::new(py, function))
+    }
+
+    /// Answers a call: with a value, or with what was raised.
+    fn done(&self, py: Python<'_>, lease: u64, is_value: bool, payload: &[u8]) -> PyResult<()> {
+        if wire::check_len(payload.len()).is_err() {
+            let message = format!("a result of {} bytes is too large", payload.len());
+            return Err(pyo3::exceptions::PyValueError::new_err(message));
+        }
+        let begun = self.shared.tray().current.take();
+        let nanos = begun.map_or(0, |(_, begin)| begin.elapsed().as_nanos());
+        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+        let kind = if is_value { Kind::Value } else { Kind::Raised };
+        self.write(py, kind, lease, nanos, payload);
+        Ok(())
+    }
+
+    /// Says that this process runs nothing more.
+    fn retire(&self, py: Python<'_>) {
+        self.write(py, Kind::Retired, 0, 0, &[]);
+    }
+}
+
+impl WorkerLine {
+    fn wait_for_call(&self) -> Option<Frame> {
+        let mut tray = self.shared.tray();
+        loop {
+            if let Some(frame) = tray.take() {
+                return Some(frame);
+            }
+            if tray.stopped {
+                return None;
+            }
+            tray = self.shared.wait(tray);
+        }
+    }
+
+    fn write(&self, py: Python<'_>, kind: Kind, number: u64, extra: u64, payload: &[u8]) {
+        let mut frame = Vec::new();
+        wire::put(&mut frame, kind, number, extra, payload);
+        py.detach(|| self.shared.write(&frame));
+    }
+}
+
+impl Tray {
+    /// Takes the next call, which then is the current one.
+    fn take(&mut self) -> Option<Frame> {
+        let frame = self.calls.pop_front()?;
+        self.current = Some((frame.number, Instant::now()));
+        Some(frame)
+    }
+}
+
+impl Shared {
+    fn tray(&self) -> MutexGuard<'_, Tray> {
+        self.tray.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, tray: MutexGuard<'a, Tray>) -> MutexGuard<'a, Tray> {
+        self.news.wait(tray).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, frame: &[u8]) {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        // When the other end is gone, the reading thread ends this process.
+        let _ = writer.write_all(frame);
+    }
+
+    /// Gives a call back if it has not begun.
+    fn give_back(&self, lease: u64) {
+        let mut tray = self.tray();
+        let found = tray.calls.iter().position(|frame| frame.number == lease);
+        let given = found.and_then(|at| tray.calls.remove(at)).is_some();
+        drop(tray);
+        let mut frame = Vec::new();
+        let kind = if given { Kind::Yielded } else { Kind::Kept };
+        wire::put(&mut frame, kind, lease, 0, &[]);
+        self.write(&frame);
+    }
+}
+
+/// Reads what the hub says. When the hub is gone, nobody wants what this process does.
+fn listen(shared: &Shared, reader: UnixStream) {
+    let mut frames = Frames::new(reader);
+    while let Ok(Some(frame)) = frames.next() {
+        let mut tray = shared.tray();
+        match frame.kind {
+            Kind::Setup => tray.setup = Some(frame.payload),
+            Kind::Function => {
+                tray.functions.insert(frame.number, frame.payload);
+            }
+            Kind::Call => tray.calls.push_back(frame),
+            Kind::Retract => {
+                drop(tray);
+                shared.give_back(frame.number);
+                continue;
+            }
+            Kind::Interrupt => {
+                let running = tray.current.map(|(lease, _)| lease);
+                if running == Some(frame.number) {
+                    end_this_process();
+                }
+                drop(tray);
+                // It may have been waiting here still.
+                shared.give_back(frame.number);
+                continue;
+            }
+            Kind::Stop => tray.stopped = true,
+            _ => unreachable!("a hub sent what only a process sends"),
+        }
+        drop(tray);
+        shared.news.notify_one();
+    }
+    end_this_process();
+}
+
+/// Ends the process whatever its main thread does: no Python code may run any more.
+fn end_this_process() {
+    use rustix::process::{Signal, getpid, kill_process};
+    let _ = kill_process(getpid(), Signal::KILL);
+}
