@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pool", &["balance"]),
     ("journal", &["model"]),
     ("protocol", &[]),
+    ("server", &["api", "config", "journal", "model", "policy", "protocol"]),
     ("agent", &["model", "pool", "balance", "protocol", "api"]),
     ("api", &["model"]),
     ("client", &["api", "model", "balance"]),

@@ -130,6 +130,9 @@ pub enum Input {
     Tick,
     /// The configuration changed. Nothing is lost or reordered.
     ConfigChanged(Box<Config>),
+    /// The connection to an agent broke: it gets nothing new until it is heard, and is given up when
+    /// it stays silent.
+    AgentSilent(AgentId),
 }
 
 /// What becomes of the tasks of an agent that leaves.

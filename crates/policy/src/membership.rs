@@ -193,6 +193,19 @@ impl Scheduler {
         self.feed(agent, actions);
     }
 
+    /// The driver knows that an agent cannot be reached: no need to wait for its next heartbeat. It was
+    /// there until now, so it has as long to come back as one that falls silent.
+    pub(crate) fn agent_silent(&mut self, id: AgentId, actions: &mut Vec<Action>) {
+        let Some(agent) = self.agents.find(id) else {
+            return reject(InputError::UnknownAgent(id), actions);
+        };
+        self.agents[agent].last_heard = self.now;
+        if self.agents[agent].liveness == Liveness::Alive {
+            self.set_liveness(agent, Liveness::Suspected);
+            report(Report::AgentSuspected(id), actions);
+        }
+    }
+
     /// Silence: first an agent gets nothing new, then it is given up.
     pub(crate) fn check_liveness(
         &mut self,

@@ -176,6 +176,7 @@ impl Scheduler {
             Input::RebalanceRequested => self.rebalance(actions),
             Input::Tick => self.tick(actions),
             Input::ConfigChanged(config) => self.change_config(*config, actions),
+            Input::AgentSilent(agent) => self.agent_silent(agent, actions),
         }
         self.announce_timer(actions);
     }

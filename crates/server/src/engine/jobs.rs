@@ -1,0 +1,536 @@
+//! The jobs that are not over, and where their tasks are.
+//!
+//! A job has *parts*: what a client listed as one task, or as one array. Its tasks have consecutive ids
+//! from the first entry of the first part to the last entry of the last, so no task has a record of its
+//! own here: an id leads to the job, the part and the position by arithmetic. A large array is fed to the
+//! policy in slices; what is not fed yet costs nothing.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use loxley_api::{ApiError, DependencyFailure, JobRequest, JobState, TaskRequest, Unplaceable};
+use loxley_model::{
+    Fallback, JobId, JobSpec, Locality, Priority, Span, TaskId, TaskKind, TaskSpec, Time, UserId,
+};
+
+use super::ids::IdMap;
+use super::names::{Directory, data_key};
+
+/// How many jobs that failed stay in memory so that their tasks can be tried again.
+const DORMANT_MAX: usize = 1000;
+/// How many keys of clients are remembered.
+const KEYS_MAX: usize = 100_000;
+/// The most edges between the tasks of one job.
+const EDGES_MAX: u64 = 1_000_000;
+/// The most tasks of a job with edges: all of it is with the policy at once.
+const GRAPH_MAX: u64 = 1_000_000;
+
+/// A job.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) id: JobId,
+    pub(crate) user: UserId,
+    pub(crate) request: Arc<JobRequest>,
+    pub(crate) first: TaskId,
+    pub(crate) count: u64,
+    pub(crate) parts: Box<[Part]>,
+    pub(crate) created: Time,
+    pub(crate) tally: Tally,
+    pub(crate) phase: Phase,
+    /// Jobs that must succeed first and are not over.
+    pub(crate) waits_for: Vec<JobId>,
+    /// Leases of its tasks that are in force.
+    pub(crate) leased: u64,
+    /// Tasks that were cancelled before they were fed.
+    pub(crate) skipped: BTreeSet<TaskId>,
+}
+
+/// One task or one array of a job.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) first: TaskId,
+    pub(crate) count: u64,
+    /// How many of them the policy has seen.
+    pub(crate) fed: u64,
+    pub(crate) kind: Arc<TaskKind>,
+    pub(crate) deadline: Option<Time>,
+}
+
+/// How far a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Another job must be over first.
+    Waiting,
+    /// Its tasks are with the policy, or on their way.
+    Open,
+    /// It is over, and kept because its failed tasks may be tried again.
+    Dormant(JobState, Time),
+}
+
+/// How tasks ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+}
+
+impl Tally {
+    pub(crate) fn over(&self) -> u64 {
+        self.succeeded + self.failed + self.cancelled
+    }
+
+    pub(crate) fn state(&self) -> JobState {
+        match self {
+            Self { failed: 1.., .. } => JobState::Failed,
+            Self { cancelled: 1.., .. } => JobState::Cancelled,
+            _ => JobState::Succeeded,
+        }
+    }
+}
+
+/// Where a task is within its job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spot<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) part: &'a Part,
+    pub(crate) request: &'a TaskRequest,
+    /// From 0, within the part.
+    pub(crate) position: u64,
+}
+
+impl Job {
+    pub(crate) fn last(&self) -> TaskId {
+        TaskId(self.first.0 + self.count - 1)
+    }
+
+    pub(crate) fn state(&self) -> JobState {
+        match self.phase {
+            Phase::Waiting => JobState::Waiting,
+            Phase::Open => JobState::Open,
+            Phase::Dormant(state, _) => state,
+        }
+    }
+
+    /// Tasks that the policy has not seen and that nobody cancelled.
+    pub(crate) fn pending(&self) -> u64 {
+        let unfed: u64 = self.parts.iter().map(|part| part.count - part.fed).sum();
+        unfed - self.skipped.len() as u64
+    }
+
+    /// Nothing more of it will be fed. Returns how many tasks that leaves out.
+    pub(crate) fn drop_pending(&mut self) -> u64 {
+        let pending = self.pending();
+        self.skipped.clear();
+        for part in &mut self.parts {
+            part.fed = part.count;
+        }
+        pending
+    }
+
+    pub(crate) fn spot(&self, task: TaskId) -> Option<Spot<'_>> {
+        let at = self.parts.partition_point(|part| part.first <= task);
+        let part = self.parts.get(at.checked_sub(1)?)?;
+        let position = task.0 - part.first.0;
+        (position < part.count).then(|| Spot {
+            job: self,
+            part,
+            request: &self.request.tasks[at - 1],
+            position,
+        })
+    }
+
+    /// Whether its tasks refer to each other: then the policy gets all of them at once.
+    fn is_graph(&self) -> bool {
+        let tasks = &self.request.tasks;
+        tasks.iter().any(|task| {
+            !task.depends_on.is_empty()
+                || matches!(task.fallback, Some(loxley_api::FallbackRequest::Task(_)))
+        })
+    }
+
+    pub(crate) fn spec(&self) -> JobSpec {
+        JobSpec {
+            user: self.user,
+            dependency_failure: match self.request.on_dependency_failure {
+                DependencyFailure::Fail => loxley_model::DependencyFailure::Fail,
+                DependencyFailure::Skip => loxley_model::DependencyFailure::Skip,
+            },
+            unplaceable: match self.request.when_unplaceable {
+                Unplaceable::Hold => loxley_model::Unplaceable::Hold,
+                Unplaceable::Refuse => loxley_model::Unplaceable::Refuse,
+            },
+            ..JobSpec::new(self.id)
+        }
+    }
+
+    fn task_spec(&self, part: usize, position: u64, now: Time) -> TaskSpec {
+        let (request, part) = (&self.request.tasks[part], &self.parts[part]);
+        TaskSpec {
+            priority: request.priority,
+            cost: request.cost_sec.and_then(Span::try_from_secs_f64),
+            // A deadline that passed while the array waited is a miss, not a reason to refuse.
+            deadline: part.deadline.filter(|deadline| *deadline > now),
+            locality: request.near.as_ref().map(|near| Locality {
+                key: data_key(&near.data),
+                transfer: super::names::span(near.transfer_sec),
+            }),
+            fallback: match &request.fallback {
+                Some(loxley_api::FallbackRequest::Value(_)) => Fallback::Value,
+                _ => Fallback::None,
+            },
+            ..TaskSpec::new(TaskId(part.first.0 + position), Arc::clone(&part.kind))
+        }
+    }
+
+    /// All its tasks with their edges.
+    fn whole(&self, now: Time) -> Result<Vec<TaskSpec>, ApiError> {
+        let by_name: HashMap<&str, usize> = (0..)
+            .zip(&self.request.tasks)
+            .filter_map(|(at, task)| Some((task.name.as_deref()?, at)))
+            .collect();
+        let ids = |name: &str| {
+            let part = &self.parts[by_name[name]];
+            (part.first.0..part.first.0 + part.count).map(TaskId)
+        };
+        let mut edges = 0_u64;
+        let mut specs = Vec::with_capacity(self.count as usize);
+        for (at, request) in self.request.tasks.iter().enumerate() {
+            let dependencies: Box<[TaskId]> = request
+                .depends_on
+                .iter()
+                .flat_map(|name| ids(name))
+                .collect();
+            edges += dependencies.len() as u64 * self.parts[at].count;
+            if edges > EDGES_MAX {
+                return Err(ApiError::invalid(format!(
+                    "more than {EDGES_MAX} dependencies between the tasks of one job"
+                ))
+                .with_help("submit the later array as a job of its own, `after` this one"));
+            }
+            for position in 0..self.parts[at].count {
+                let mut spec = self.task_spec(at, position, now);
+                spec.dependencies.clone_from(&dependencies);
+                if let Some(loxley_api::FallbackRequest::Task(name)) = &request.fallback {
+                    let mut stand_ins = ids(name);
+                    let first = stand_ins.next().expect("a part is not empty");
+                    if stand_ins.next().is_some() || self.parts[at].count > 1 {
+                        let message = "a fallback stands in for one task, not for an array";
+                        return Err(ApiError::invalid(message));
+                    }
+                    spec.fallback = Fallback::Task(first);
+                }
+                specs.push(spec);
+            }
+        }
+        Ok(specs)
+    }
+}
+
+/// What waits to be fed at one priority.
+#[derive(Debug, Default)]
+struct Level {
+    /// Tasks of this priority that are with the policy.
+    in_policy: u64,
+    /// Parts with tasks left, first come first served for each user; users take turns.
+    users: VecDeque<(UserId, VecDeque<(JobId, usize)>)>,
+}
+
+/// All jobs.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    jobs: IdMap<JobId, Job>,
+    by_first_task: BTreeMap<TaskId, JobId>,
+    /// How jobs that are over ended, by number.
+    ended: Vec<Option<JobState>>,
+    keys: HashMap<String, JobId>,
+    key_order: VecDeque<String>,
+    dormant: VecDeque<JobId>,
+    /// Who waits for a job.
+    dependents: IdMap<JobId, Vec<JobId>>,
+    levels: [Level; Priority::LEVELS],
+    tasks_given_out: u64,
+}
+
+impl Jobs {
+    pub(crate) fn get(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
+        self.jobs.get_mut(&id)
+    }
+
+    /// All that are in memory.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.values()
+    }
+
+    /// Jobs that are not over.
+    pub(crate) fn open_count(&self) -> u64 {
+        (self.jobs.len() - self.dormant.len()) as u64
+    }
+
+    /// How a job ended; none when it is not over or was never there.
+    pub(crate) fn ended(&self, id: JobId) -> Option<JobState> {
+        *self.ended.get(usize::try_from(id.0).ok()?)?
+    }
+
+    pub(crate) fn was_given_out(&self, id: JobId) -> bool {
+        id.0 > 0 && (id.0 as usize) < self.ended.len().max(1)
+    }
+
+    pub(crate) fn by_key(&self, key: &str) -> Option<JobId> {
+        self.keys.get(key).copied()
+    }
+
+    /// The place of a task whose job is in memory.
+    pub(crate) fn spot(&self, task: TaskId) -> Option<Spot<'_>> {
+        let (_, job) = self.by_first_task.range(..=task).next_back()?;
+        self.jobs.get(job)?.spot(task)
+    }
+
+    /// Counts the leases of the job of a task.
+    pub(crate) fn note_lease(&mut self, task: TaskId, change: i64) {
+        if let Some((_, job)) = self.by_first_task.range(..=task).next_back()
+            && let Some(job) = self.jobs.get_mut(job)
+        {
+            job.leased = job.leased.saturating_add_signed(change);
+        }
+    }
+
+    /// A job as it will be when it is accepted: its ids are not given out yet.
+    pub(crate) fn draft(
+        &self,
+        request: Arc<JobRequest>,
+        user: UserId,
+        names: &mut Directory,
+        now: Time,
+    ) -> Result<Job, ApiError> {
+        let mut next = self.tasks_given_out + 1;
+        let first = TaskId(next);
+        let mut parts = Vec::with_capacity(request.tasks.len());
+        for task in &request.tasks {
+            let count = task.count();
+            let in_time = task.deadline_sec.and_then(Span::try_from_secs_f64);
+            parts.push(Part {
+                first: TaskId(next),
+                count,
+                fed: 0,
+                kind: names.kind(task)?,
+                deadline: in_time.map(|span| now + span),
+            });
+            next += count;
+        }
+        let mut waits_for = Vec::new();
+        for job in &request.after {
+            if !self.was_given_out(*job) {
+                return Err(ApiError::not_found("job", job.0));
+            }
+            if self.ended(*job) != Some(JobState::Succeeded) && !waits_for.contains(job) {
+                waits_for.push(*job);
+            }
+        }
+        let job = Job {
+            id: JobId(self.ended.len().max(1) as u64),
+            user,
+            first,
+            count: next - first.0,
+            parts: parts.into(),
+            created: now,
+            tally: Tally::default(),
+            phase: Phase::Waiting,
+            waits_for,
+            leased: 0,
+            skipped: BTreeSet::new(),
+            request,
+        };
+        if job.is_graph() && job.count > GRAPH_MAX {
+            let message = format!("a job with dependencies has at most {GRAPH_MAX} tasks");
+            return Err(ApiError::invalid(message));
+        }
+        Ok(job)
+    }
+
+    /// Gives a draft its ids for good.
+    pub(crate) fn insert(&mut self, job: Job) {
+        let id = job.id;
+        self.ended.resize(id.0 as usize + 1, None);
+        self.tasks_given_out += job.count;
+        self.by_first_task.insert(job.first, id);
+        for earlier in &job.waits_for {
+            self.dependents.entry(*earlier).or_default().push(id);
+        }
+        if let Some(key) = &job.request.key {
+            self.remember_key(key.clone(), id);
+        }
+        self.jobs.insert(id, job);
+    }
+
+    fn remember_key(&mut self, key: String, id: JobId) {
+        self.keys.insert(key.clone(), id);
+        self.key_order.push_back(key);
+        if self.key_order.len() > KEYS_MAX
+            && let Some(oldest) = self.key_order.pop_front()
+        {
+            self.keys.remove(&oldest);
+        }
+    }
+
+    /// The tasks of a draft that go to the policy together with its acceptance: all of a graph and of
+    /// a small job, the beginning of a large array.
+    pub(crate) fn first_tasks(job: &mut Job, now: Time) -> Result<Vec<TaskSpec>, ApiError> {
+        if job.is_graph() {
+            let specs = job.whole(now)?;
+            for part in &mut job.parts {
+                part.fed = part.count;
+            }
+            return Ok(specs);
+        }
+        let mut specs = Vec::new();
+        for at in 0..job.parts.len() {
+            let room = SLICE.saturating_sub(specs.len() as u64);
+            let count = job.parts[at].count.min(room);
+            specs.extend((0..count).map(|position| job.task_spec(at, position, now)));
+            job.parts[at].fed = count;
+        }
+        Ok(specs)
+    }
+
+    /// Counts tasks that went to the policy.
+    pub(crate) fn note_fed(&mut self, tasks: &[TaskSpec]) {
+        for task in tasks {
+            self.levels[task.priority.index()].in_policy += 1;
+        }
+    }
+
+    /// The same, by their priorities.
+    pub(crate) fn note_fed_levels(&mut self, priorities: &[Priority]) {
+        for priority in priorities {
+            self.levels[priority.index()].in_policy += 1;
+        }
+    }
+
+    /// Lends out a job; it must be put back.
+    pub(crate) fn take(&mut self, id: JobId) -> Job {
+        self.jobs.remove(&id).expect("the job is here")
+    }
+
+    pub(crate) fn put_back(&mut self, job: Job) {
+        self.jobs.insert(job.id, job);
+    }
+
+    /// Counts a task that the policy does not have any more.
+    pub(crate) fn note_gone(&mut self, priority: Priority) {
+        let count = &mut self.levels[priority.index()].in_policy;
+        *count = count.saturating_sub(1);
+    }
+
+    /// Queues what is left of a job's arrays for feeding.
+    pub(crate) fn queue_rest(&mut self, id: JobId) {
+        let job = &self.jobs[&id];
+        for (at, part) in job.parts.iter().enumerate() {
+            if part.fed == part.count {
+                continue;
+            }
+            let level = &mut self.levels[job.request.tasks[at].priority.index()];
+            let user = job.user;
+            match level.users.iter_mut().find(|(known, _)| *known == user) {
+                Some((_, parts)) => parts.push_back((id, at)),
+                None => level.users.push_back((user, [(id, at)].into())),
+            }
+        }
+    }
+
+    /// The next slice that the policy should see, if it has room: the most urgent first, users in turn.
+    pub(crate) fn next_slice(&mut self, slots: u64, now: Time) -> Option<(JobSpec, Vec<TaskSpec>)> {
+        let window = (slots * WINDOW_PER_SLOT).max(WINDOW_MIN);
+        for level in self.levels.iter_mut().rev() {
+            while level.in_policy + SLICE / 2 < window
+                && let Some((user, mut parts)) = level.users.pop_front()
+            {
+                let mut found = None;
+                while let Some((id, at)) = parts.front().copied() {
+                    // A job may have been cancelled since it was queued.
+                    let job = self.jobs.get_mut(&id);
+                    if let Some(job) = job.filter(|job| job.parts[at].fed < job.parts[at].count) {
+                        let room = window - level.in_policy;
+                        let tasks = slice_of(job, at, room.min(SLICE), now);
+                        let spec = JobSpec {
+                            unplaceable: loxley_model::Unplaceable::Hold,
+                            ..job.spec()
+                        };
+                        if job.parts[at].fed == job.parts[at].count {
+                            parts.pop_front();
+                        }
+                        found = (!tasks.is_empty()).then_some((spec, tasks));
+                        break;
+                    }
+                    parts.pop_front();
+                }
+                if !parts.is_empty() {
+                    level.users.push_back((user, parts));
+                }
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+        None
+    }
+
+    /// Books the end of a job and returns who waited for it.
+    pub(crate) fn end(&mut self, id: JobId, state: JobState, now: Time) -> Vec<JobId> {
+        self.ended[id.0 as usize] = Some(state);
+        let job = self.jobs.get_mut(&id).expect("a job ends while it is here");
+        if job.tally.failed > 0 {
+            job.phase = Phase::Dormant(state, now);
+            self.dormant.push_back(id);
+            if self.dormant.len() > DORMANT_MAX
+                && let Some(oldest) = self.dormant.pop_front()
+            {
+                self.forget(oldest);
+            }
+        } else {
+            self.forget(id);
+        }
+        self.dependents.remove(&id).unwrap_or_default()
+    }
+
+    /// A failed task of a job that was over is tried again: the job is open again.
+    pub(crate) fn reopen(&mut self, id: JobId) {
+        let job = self.jobs.get_mut(&id).expect("it is in memory");
+        if matches!(job.phase, Phase::Dormant(..)) {
+            job.phase = Phase::Open;
+            self.dormant.retain(|dormant| *dormant != id);
+            self.ended[id.0 as usize] = None;
+        }
+    }
+
+    fn forget(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.remove(&id) {
+            self.by_first_task.remove(&job.first);
+        }
+    }
+}
+
+/// How many tasks are fed at once.
+const SLICE: u64 = 1024;
+/// How many tasks the policy has of each priority, at least, while there are more.
+const WINDOW_MIN: u64 = 4096;
+/// The same for each slot of the fleet.
+const WINDOW_PER_SLOT: u64 = 64;
+
+fn slice_of(job: &mut Job, at: usize, room: u64, now: Time) -> Vec<TaskSpec> {
+    let from = job.parts[at].fed;
+    let count = room.min(job.parts[at].count - from);
+    job.parts[at].fed += count;
+    let mut tasks = Vec::with_capacity(count as usize);
+    for position in from..from + count {
+        let id = TaskId(job.parts[at].first.0 + position);
+        if !job.skipped.remove(&id) {
+            tasks.push(job.task_spec(at, position, now));
+        }
+    }
+    tasks
+}

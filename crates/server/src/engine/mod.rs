@@ -1,0 +1,732 @@
+//! One thread decides.
+//!
+//! ```text
+//!  sessions, HTTP ──requests──▶ engine thread ──packets──▶ commit thread ──▶ frames, answers, events
+//!                   (bounded)   State::apply     (bounded)   Journal::append
+//! ```
+//!
+//! The engine takes what is waiting, turns each request into facts, writes each fact into the open
+//! group and applies it. Then group and effects go to the commit thread, which writes the group and only
+//! then releases the effects; meanwhile the engine works on the next batch. So groups grow by themselves
+//! when the disk is slow, and a lone request waits for nothing but its own write.
+//!
+//! What must stay true: nothing leaves before the facts it follows from are on disk; the engine never
+//! blocks on a peer; a write that failed ends the server.
+
+mod commit;
+mod describe;
+mod digest;
+mod effects;
+mod fact;
+mod fleet;
+mod handle;
+mod ids;
+mod jobs;
+mod names;
+mod past;
+mod recover;
+mod state;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use loxley_api::{AgentInfo, ApiError, Event, EventKind, JobInfo};
+use loxley_journal::Journal;
+use loxley_model::{AgentId, JobId, Lease, Outcome, Span, TaskId, Time};
+use loxley_policy::{Config, Vitals};
+use loxley_protocol as wire;
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
+
+pub use fact::GroupError;
+pub use handle::{Handle, HistorySource};
+pub use recover::{RecoverError, Replayed, replay};
+
+use commit::{Committer, Packet};
+use effects::{Effects, Finish};
+use fact::{AgentRecord, Fact, GroupWriter};
+use ids::IdMap;
+use state::{Applied, State};
+
+/// How many requests may wait for the engine.
+const REQUESTS_MAX: usize = 1024;
+/// How many requests become one group.
+const BATCH_MAX: usize = 256;
+/// A group is closed when it has grown to this.
+const GROUP_BYTES_MAX: usize = 4 << 20;
+/// How long a group that nobody has to hear of waits for company.
+const LAZY_GROUP: Duration = Duration::from_millis(50);
+/// How many events a slow reader may be behind.
+const EVENTS_MAX: usize = 8192;
+/// After so many templates a session is told again what it needs.
+const TEMPLATES_MAX: usize = 4096;
+
+/// A release of something that waited for a write.
+pub(crate) type Release = Box<dyn FnOnce() + Send>;
+
+/// What others want of the engine.
+pub(crate) enum Request {
+    /// Something happened; the teller wants to know what came of it.
+    Tell {
+        fact: Fact,
+        answer: oneshot::Sender<Result<Told, ApiError>>,
+    },
+    /// A question. It sees the state, and its answer waits until what it saw is on disk.
+    Ask(Box<dyn FnOnce(&Engine) -> Release + Send>),
+    /// Tell me when this job is over.
+    Wait {
+        job: JobId,
+        answer: oneshot::Sender<JobInfo>,
+    },
+    /// An agent introduces itself.
+    Connect {
+        hello: Box<wire::Hello>,
+        link: Link,
+        answer: oneshot::Sender<Result<AgentId, ApiError>>,
+    },
+    /// An agent says something.
+    Frame {
+        agent: AgentId,
+        session: u64,
+        frame: Box<wire::AgentFrame>,
+    },
+    /// The connection of an agent ended.
+    Disconnect { agent: AgentId, session: u64 },
+    /// An agent is to end.
+    Dismiss {
+        agent: AgentId,
+        farewell: wire::Farewell,
+        answer: oneshot::Sender<Result<(), ApiError>>,
+    },
+    /// End, after everything that was told before is on disk.
+    Stop,
+}
+
+/// What came of a fact.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    Done,
+    Job(Box<JobInfo>),
+}
+
+/// The way to an agent.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) session: u64,
+    pub(crate) frames: mpsc::Sender<wire::ServerFrame>,
+    /// Rung when the agent does not take its frames.
+    pub(crate) cut: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct Session {
+    link: Link,
+    /// Templates it was sent.
+    templates: HashSet<u64>,
+    vitals: wire::Vitals,
+}
+
+/// Settings of an engine.
+#[derive(Clone, Debug, Default)]
+pub struct EngineOptions {
+    /// The configuration of the policy. When it differs from the one in the journal, it replaces it.
+    pub config: Config,
+}
+
+/// The deciding thread's own things.
+pub(crate) struct Engine {
+    pub(crate) state: State,
+    clock: Clock,
+    requests: mpsc::Receiver<Request>,
+    packets: std::sync::mpsc::SyncSender<Packet>,
+    events: broadcast::Sender<Arc<Event>>,
+    event_sequence: u64,
+    sessions: IdMap<AgentId, Session>,
+    waiters: IdMap<JobId, Vec<oneshot::Sender<JobInfo>>>,
+    group: GroupWriter,
+    effects: Effects,
+    releases: Vec<Release>,
+    /// When the open group was begun, while nobody has to hear of it.
+    lazy_since: Option<Instant>,
+    progress: Arc<Progress>,
+    pub(crate) stale_answers: u64,
+}
+
+/// What the commit thread tells everybody.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// The place after the last group that is on disk.
+    pub(crate) position: AtomicU64,
+    /// How long a write takes, in nanoseconds, recent ones counting more.
+    pub(crate) commit_ns: AtomicU64,
+    /// Whether no more jobs are accepted.
+    pub(crate) draining: AtomicBool,
+}
+
+/// An engine at work. Dropping it does not end the engine: [`Running::stop`] does.
+#[derive(Debug)]
+pub struct Running {
+    requests: mpsc::Sender<Request>,
+    engine: std::thread::JoinHandle<()>,
+    committer: std::thread::JoinHandle<Result<(), loxley_journal::AppendError>>,
+}
+
+impl Running {
+    /// Ends the engine after everything it was told is on disk.
+    ///
+    /// # Errors
+    /// When a write failed.
+    pub async fn stop(self) -> Result<(), loxley_journal::AppendError> {
+        // Fails when the engine has ended already.
+        let _ = self.requests.send(Request::Stop).await;
+        self.ended().await
+    }
+
+    /// Waits until the engine has ended by itself: a write failed.
+    ///
+    /// # Errors
+    /// Which one.
+    pub async fn ended(self) -> Result<(), loxley_journal::AppendError> {
+        let Self {
+            requests,
+            engine,
+            committer,
+        } = self;
+        let joined = tokio::task::spawn_blocking(move || {
+            engine.join().expect("the engine does not panic");
+            committer.join().expect("the committer does not panic")
+        });
+        let result = joined.await.expect("it is not cancelled");
+        drop(requests);
+        result
+    }
+
+    /// Whether a write failed, or the engine was stopped.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.engine.is_finished()
+    }
+}
+
+/// Brings back the state that a journal tells of, and starts to decide.
+///
+/// # Errors
+/// When the journal cannot be read, or its decisions cannot be reproduced.
+pub fn start(
+    mut journal: Box<dyn Journal>,
+    history: HistorySource,
+    options: &EngineOptions,
+) -> Result<(Handle, Running), RecoverError> {
+    let replayed = recover::bring_back(&mut *journal)?;
+    let position = journal.next_position();
+    let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
+    let (events, _) = broadcast::channel(EVENTS_MAX);
+    let (packets, outbox) = std::sync::mpsc::sync_channel(1);
+    let progress = Arc::new(Progress::default());
+    progress.position.store(position.0, Ordering::Relaxed);
+    let committer = Committer {
+        journal,
+        position,
+        progress: Arc::clone(&progress),
+        events: events.clone(),
+    };
+    let mut state = replayed.state;
+    state.epoch_unix_ns = history.epoch_unix_ns();
+    let mut engine = Engine {
+        clock: Clock::new(history.epoch_unix_ns(), state.now),
+        state,
+        requests: inbox,
+        packets,
+        events: events.clone(),
+        event_sequence: 0,
+        sessions: IdMap::default(),
+        waiters: IdMap::default(),
+        group: GroupWriter::new(),
+        effects: Effects::live(),
+        releases: Vec::new(),
+        lazy_since: None,
+        progress: Arc::clone(&progress),
+        stale_answers: 0,
+    };
+    engine.begin(options);
+    let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    let committer = spawn("commit")
+        .spawn(move || committer.run(&outbox))
+        .map_err(RecoverError::Thread)?;
+    let engine = spawn("engine")
+        .spawn(move || engine.run())
+        .map_err(RecoverError::Thread)?;
+    let handle = Handle::new(requests.clone(), events, history, progress);
+    let running = Running {
+        requests,
+        engine,
+        committer,
+    };
+    Ok((handle, running))
+}
+
+impl Engine {
+    /// What a start means to the state.
+    fn begin(&mut self, options: &EngineOptions) {
+        let _ = self.tell(Fact::Restarted, None);
+        if *self.state.scheduler.config() != options.config {
+            let config = Box::new(options.config.clone());
+            let _ = self.tell(Fact::ConfigChanged(config), None);
+        }
+    }
+
+    fn run(mut self) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .expect("the engine waits for time only");
+        let mut batch = Vec::with_capacity(BATCH_MAX);
+        if !self.flush() {
+            return;
+        }
+        loop {
+            let due = self.next_due();
+            let received = runtime.block_on(async {
+                let receive = self.requests.recv_many(&mut batch, BATCH_MAX);
+                match due {
+                    None => Some(receive.await),
+                    Some(wait) => tokio::time::timeout(wait, receive).await.ok(),
+                }
+            });
+            if received == Some(0) {
+                // Everybody who could ask anything is gone.
+                self.flush();
+                return;
+            }
+            let timer = self.state.scheduler.next_timer();
+            if timer.is_some_and(|at| at <= self.clock.peek()) {
+                let _ = self.tell(Fact::Tick, None);
+            }
+            for request in batch.drain(..) {
+                if matches!(request, Request::Stop) {
+                    self.flush();
+                    return;
+                }
+                self.take(request);
+                if self.group.len() >= GROUP_BYTES_MAX && !self.flush() {
+                    return;
+                }
+            }
+            if self.should_flush() && !self.flush() {
+                return;
+            }
+        }
+    }
+
+    /// How long the engine may sleep.
+    fn next_due(&self) -> Option<Duration> {
+        let timer = self.state.scheduler.next_timer();
+        let timer = timer.map(|at| Duration::from(at.since(self.clock.peek())));
+        let lazy = self
+            .lazy_since
+            .map(|since| LAZY_GROUP.saturating_sub(since.elapsed()));
+        [timer, lazy].into_iter().flatten().min()
+    }
+
+    fn should_flush(&mut self) -> bool {
+        if !self.effects.is_empty() || !self.releases.is_empty() {
+            return true;
+        }
+        if self.group.is_empty() {
+            return false;
+        }
+        let since = *self.lazy_since.get_or_insert_with(Instant::now);
+        since.elapsed() >= LAZY_GROUP
+    }
+
+    /// Writes a fact into the open group and applies it.
+    fn tell(&mut self, fact: Fact, finish: Option<Finish>) -> Result<Applied, ApiError> {
+        let now = self.clock.now();
+        self.group.push(now, &fact);
+        self.state.apply(now, fact, finish, &mut self.effects)
+    }
+
+    fn take(&mut self, request: Request) {
+        self.effects.wants_events = self.events.receiver_count() > 0;
+        match request {
+            Request::Tell { fact, answer } => {
+                let told = self.tell(fact, None).map(|applied| self.told(applied));
+                self.release(move || {
+                    let _ = answer.send(told);
+                });
+            }
+            Request::Ask(question) => {
+                let release = question(self);
+                self.releases.push(release);
+            }
+            Request::Wait { job, answer } => {
+                let waiters = self.waiters.entry(job).or_default();
+                waiters.retain(|waiter| !waiter.is_closed());
+                waiters.push(answer);
+            }
+            Request::Connect {
+                hello,
+                link,
+                answer,
+            } => {
+                let connected = self.connect(*hello, link);
+                self.release(move || {
+                    let _ = answer.send(connected);
+                });
+            }
+            Request::Frame {
+                agent,
+                session,
+                frame,
+            } => {
+                if self.is_current(agent, session) {
+                    self.hear(agent, *frame);
+                }
+            }
+            Request::Disconnect { agent, session } => self.disconnect(agent, session),
+            Request::Dismiss {
+                agent,
+                farewell,
+                answer,
+            } => {
+                let dismissed = self.dismiss(agent, farewell);
+                self.release(move || {
+                    let _ = answer.send(dismissed);
+                });
+            }
+            Request::Stop => {}
+        }
+    }
+
+    fn release(&mut self, release: impl FnOnce() + Send + 'static) {
+        self.releases.push(Box::new(release));
+    }
+
+    fn told(&self, applied: Applied) -> Told {
+        match applied {
+            Applied::Job(id) => match self.state.jobs.get(id) {
+                Some(job) => Told::Job(Box::new(self.state.job_info(job))),
+                None => self.told_of_ended(id),
+            },
+            Applied::Done | Applied::Agent(_) => Told::Done,
+        }
+    }
+
+    /// A job that ended while it was accepted: it is among the effects.
+    fn told_of_ended(&self, id: JobId) -> Told {
+        let ended = self.effects.jobs_over.iter().find(|job| job.id == id);
+        ended.map_or(Told::Done, |job| Told::Job(Box::new(job.clone())))
+    }
+
+    // Agents.
+
+    fn is_current(&self, agent: AgentId, session: u64) -> bool {
+        self.sessions
+            .get(&agent)
+            .is_some_and(|known| known.link.session == session)
+    }
+
+    fn connect(&mut self, hello: wire::Hello, link: Link) -> Result<AgentId, ApiError> {
+        let known = self.state.fleet.id(&hello.name);
+        let earlier = known.and_then(|id| self.state.fleet.get(id));
+        let same =
+            earlier.is_some_and(|agent| agent.registered && agent.record.process == hello.process);
+        if let Some(id) = known.filter(|_| !same)
+            && self.sessions.contains_key(&id)
+            && self.was_heard_lately(id)
+        {
+            let message = format!("an agent named `{}` is connected", hello.name);
+            return Err(ApiError::new(loxley_api::ErrorCode::Conflict, message)
+                .with_help("give this one another name"));
+        }
+        let fact = match known.filter(|_| same) {
+            Some(agent) => Fact::AgentResumed {
+                agent,
+                leases: hello.leases.iter().copied().map(Lease).collect(),
+            },
+            None => Fact::AgentJoined(Box::new(record(&hello))),
+        };
+        let Applied::Agent(agent) = self.tell(fact, None)? else {
+            unreachable!("an agent that joins has a number");
+        };
+        let heartbeat = self.state.scheduler.config().heartbeats.suspect_after.0 / 3;
+        self.effects.frame(agent).welcome = Some(wire::Welcome {
+            version: wire::VERSION,
+            agent: agent.0,
+            heartbeat_ns: heartbeat.max(1),
+            resumed: same,
+        });
+        let session = Session {
+            link,
+            templates: HashSet::new(),
+            vitals: wire::Vitals::default(),
+        };
+        self.sessions.insert(agent, session);
+        Ok(agent)
+    }
+
+    fn was_heard_lately(&self, agent: AgentId) -> bool {
+        let silence = self.state.scheduler.config().heartbeats.suspect_after;
+        let heard = self.state.fleet.get(agent).map(|agent| agent.heard);
+        heard.is_some_and(|heard| self.clock.peek().since(heard) < silence)
+    }
+
+    fn hear(&mut self, agent: AgentId, frame: wire::AgentFrame) {
+        for started in frame.started {
+            let (task, lease) = (TaskId(started.task), Lease(started.lease));
+            if self.holds(agent, task, lease) {
+                let _ = self.tell(Fact::Started { agent, task, lease }, None);
+            }
+        }
+        for checkpoint in frame.checkpoints {
+            let (task, lease) = (TaskId(checkpoint.task), Lease(checkpoint.lease));
+            if self.holds(agent, task, lease) {
+                let fact = Fact::Checkpoint {
+                    agent,
+                    task,
+                    lease,
+                    state: checkpoint.state,
+                };
+                let _ = self.tell(fact, None);
+            }
+        }
+        for finished in frame.finished {
+            self.finished(agent, finished);
+        }
+        for yielded in frame.yielded {
+            let (task, lease) = (TaskId(yielded.task), Lease(yielded.lease));
+            if self.holds(agent, task, lease) {
+                let fact = Fact::Yielded {
+                    agent,
+                    task,
+                    lease,
+                    yielded: yielded.yielded,
+                };
+                let _ = self.tell(fact, None);
+            }
+        }
+        if let Some(vitals) = frame.vitals {
+            self.heartbeat(agent, vitals);
+        }
+        if frame.leaving {
+            let _ = self.tell(Fact::AgentDrained(agent), None);
+        }
+        if frame.number > 0 {
+            self.effects.frame(agent).acknowledged = frame.number;
+        }
+    }
+
+    /// Whether an agent may say something of a lease. What it says of others is old news.
+    fn holds(&mut self, agent: AgentId, task: TaskId, lease: Lease) -> bool {
+        let held = self.state.fleet.holds(agent, lease);
+        let holds = held.is_some_and(|held| held.task == task);
+        self.stale_answers += u64::from(!holds);
+        holds
+    }
+
+    fn finished(&mut self, agent: AgentId, finished: wire::Finished) {
+        let (task, lease) = (TaskId(finished.task), Lease(finished.lease));
+        if !self.holds(agent, task, lease) {
+            return;
+        }
+        use loxley_model::Failure;
+        let outcome = match finished.outcome() {
+            wire::Outcome::Succeeded => Outcome::Succeeded,
+            wire::Outcome::Failed => Outcome::Failed(Failure::Error),
+            wire::Outcome::FailedForGood => Outcome::Failed(Failure::Permanent),
+            wire::Outcome::TimeLimit => Outcome::Failed(Failure::TimeLimit),
+        };
+        let fact = Fact::Finished {
+            agent,
+            task,
+            lease,
+            outcome,
+        };
+        let _ = self.tell(fact, Some(Finish::new(finished)));
+    }
+
+    fn heartbeat(&mut self, agent: AgentId, vitals: wire::Vitals) {
+        // A task that is given back takes a write as well as a round trip.
+        let commit = self.progress.commit_ns.load(Ordering::Relaxed);
+        let fact = Fact::AgentHeard {
+            agent,
+            vitals: Vitals {
+                throttle: if vitals.throttle.is_finite() {
+                    vitals.throttle.clamp(0.0, 1.0)
+                } else {
+                    0.0
+                },
+                round_trip: Span(vitals.round_trip_ns.saturating_add(commit)),
+            },
+        };
+        let _ = self.tell(fact, None);
+        if let Some(session) = self.sessions.get_mut(&agent) {
+            session.vitals = vitals;
+        }
+    }
+
+    fn disconnect(&mut self, agent: AgentId, session: u64) {
+        if !self.is_current(agent, session) {
+            return;
+        }
+        self.sessions.remove(&agent);
+        let Some(this) = self.state.fleet.get(agent).filter(|agent| agent.registered) else {
+            return;
+        };
+        let fact = if this.draining && this.in_hand.is_empty() {
+            Fact::AgentLeft(agent)
+        } else {
+            Fact::AgentSilent(agent)
+        };
+        let _ = self.tell(fact, None);
+    }
+
+    fn dismiss(&mut self, agent: AgentId, farewell: wire::Farewell) -> Result<(), ApiError> {
+        let fact = match farewell {
+            wire::Farewell::Stop => Fact::AgentLeft(agent),
+            wire::Farewell::Drain | wire::Farewell::Stay => Fact::AgentDrained(agent),
+        };
+        self.tell(fact, None)?;
+        self.effects.frame(agent).farewell = farewell.into();
+        Ok(())
+    }
+
+    /// An agent, with what it last said of itself.
+    pub(crate) fn agent_info(&self, agent: AgentId) -> Option<AgentInfo> {
+        let mut info = self.state.agent_info(agent)?;
+        if let Some(session) = self.sessions.get(&agent) {
+            let vitals = &session.vitals;
+            let said = [
+                ("load", Some(vitals.load)),
+                (
+                    "memory_available_bytes",
+                    Some(vitals.memory_available_bytes as f64),
+                ),
+                ("cpu_pressure", vitals.cpu_pressure),
+                ("memory_pressure", vitals.memory_pressure),
+            ];
+            let said = said
+                .into_iter()
+                .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+            info.vitals = said.collect();
+        }
+        Some(info)
+    }
+
+    // Out.
+
+    /// Hands the group and what follows from it to the commit thread. False when that is over.
+    fn flush(&mut self) -> bool {
+        self.lazy_since = None;
+        let effects = std::mem::replace(&mut self.effects, Effects::live());
+        let mut packet = Packet::default();
+        for (agent, mut frame) in effects.frames {
+            let Some(session) = self.sessions.get_mut(&agent) else {
+                continue;
+            };
+            add_templates(&self.state, session, &mut frame);
+            packet.frames.push((session.link.clone(), frame));
+        }
+        for agent in effects.parted {
+            // The last frame still holds the link; the connection ends when it is through.
+            self.sessions.remove(&agent);
+        }
+        let mut releases = std::mem::take(&mut self.releases);
+        for job in effects.jobs_over {
+            for waiter in self.waiters.remove(&job.id).unwrap_or_default() {
+                let job = job.clone();
+                releases.push(Box::new(move || {
+                    let _ = waiter.send(job);
+                }));
+            }
+        }
+        packet.releases = releases;
+        packet.events = self.number_events(effects.events);
+        if !self.group.is_empty() {
+            packet.group = Some(self.group.finish(self.state.digest.0, effects.rows));
+        }
+        packet.is_empty() || self.packets.send(packet).is_ok()
+    }
+
+    fn number_events(&mut self, kinds: Vec<EventKind>) -> Vec<Arc<Event>> {
+        let unix_ms = self.state.unix_ms(self.state.now);
+        let numbered = kinds.into_iter().map(|kind| {
+            self.event_sequence += 1;
+            Arc::new(Event {
+                sequence: self.event_sequence,
+                unix_ms,
+                kind,
+            })
+        });
+        numbered.collect()
+    }
+}
+
+/// Adds the templates that a session needs for its frame and has not been sent.
+fn add_templates(state: &State, session: &mut Session, frame: &mut wire::ServerFrame) {
+    if session.templates.len() > TEMPLATES_MAX {
+        session.templates.clear();
+    }
+    let mut last = 0;
+    for assign in &frame.assign {
+        if assign.template != last && session.templates.insert(assign.template) {
+            frame
+                .templates
+                .extend(state.template(TaskId(assign.template)));
+        }
+        last = assign.template;
+    }
+}
+
+fn record(hello: &wire::Hello) -> AgentRecord {
+    AgentRecord {
+        name: hello.name.clone(),
+        process: hello.process,
+        skills: hello.skills.clone(),
+        slots: hello.slots,
+        speed: hello.speed,
+        cpu_milli: hello.cpu_milli,
+        memory_bytes: hello.memory_bytes,
+        resources: hello
+            .resources
+            .iter()
+            .map(|amount| (amount.name.clone(), amount.amount))
+            .collect(),
+        zone: Some(hello.zone.clone()).filter(|zone| !zone.is_empty()),
+        holds: hello.holds.clone(),
+    }
+}
+
+/// The time: nanoseconds since the journal was made, but never backwards, whatever somebody does to the clock.
+#[derive(Debug)]
+struct Clock {
+    started: Instant,
+    at_start: u64,
+    last: Time,
+}
+
+impl Clock {
+    fn new(epoch_unix_ns: u64, not_before: Time) -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+        let wall = wall.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0));
+        Self {
+            started: Instant::now(),
+            at_start: wall.saturating_sub(epoch_unix_ns).max(not_before.0),
+            last: not_before,
+        }
+    }
+
+    fn peek(&self) -> Time {
+        let elapsed = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.last.max(Time(self.at_start.saturating_add(elapsed)))
+    }
+
+    fn now(&mut self) -> Time {
+        self.last = self.peek();
+        self.last
+    }
+}
+
+#[cfg(test)]
+mod tests;

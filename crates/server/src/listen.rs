@@ -1,0 +1,143 @@
+//! One port for everybody: TLS, then HTTP/2 (agents, by gRPC) or HTTP/1.1.
+//!
+//! What must stay true: a peer that says nothing, says it slowly or says too much is cut off, and costs
+//! nobody but itself.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use loxley_api::{ApiError, ErrorBody, ErrorCode};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+
+use crate::gate::Gate;
+
+/// How many connections may be open.
+const CONNECTIONS_MAX: usize = 20_000;
+/// How long a peer has for the TLS handshake, and for the head of a request.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// How often a silent HTTP/2 peer is asked whether it is there, and how long it has to answer.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// How long open requests have when the server stops.
+const FAREWELL_TIME: Duration = Duration::from_secs(3);
+
+/// Serves connections until it is told to stop.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    gate: Arc<Gate>,
+    router: Router,
+    mut stop: watch::Receiver<bool>,
+) {
+    let acceptor = TlsAcceptor::from(gate.tls());
+    let router = router.layer(axum::middleware::from_fn_with_state(gate, authenticate));
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = tokio_util::task::TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = told(&mut stop) => break,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Too many open files: whoever is here goes first.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
+            tracing::warn!(%peer, "too many connections");
+            continue;
+        };
+        let connection = talk(acceptor.clone(), stream, peer, router.clone(), stop.clone());
+        connections.spawn(async move {
+            connection.await;
+            drop(permit);
+        });
+    }
+    drop(listener);
+    connections.close();
+    let _ = tokio::time::timeout(FAREWELL_TIME, connections.wait()).await;
+}
+
+async fn talk(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    mut stop: watch::Receiver<bool>,
+) {
+    let _ = stream.set_nodelay(true);
+    let shaken = tokio::time::timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await;
+    let stream = match shaken {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::debug!(%peer, %error, "no handshake"),
+        Err(_) => return tracing::debug!(%peer, "the handshake took too long"),
+    };
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HANDSHAKE_TIME)
+        .max_buf_size(64 << 10);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .max_concurrent_streams(256)
+        .max_header_list_size(64 << 10)
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20)
+        .max_send_buf_size(1 << 20);
+    let service = TowerToHyperService::new(router);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    tokio::select! {
+        ended = connection.as_mut() => {
+            if let Err(error) = ended {
+                tracing::debug!(%peer, error, "a connection ended badly");
+            }
+        }
+        () = told(&mut stop) => {
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
+    }
+}
+
+/// Waits until the server stops.
+async fn told(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// Lets in whoever holds a token, and says who it is.
+async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
+    // A probe asks whether the server answers at all, and hears no more than that.
+    if request.uri().path() == "/healthz" {
+        return next.run(request).await;
+    }
+    let token = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.strip_prefix("Bearer "));
+    let Some(caller) = token.and_then(|token| gate.caller(token)) else {
+        let error = ApiError::new(ErrorCode::Unauthorized, "no token, or an unknown one")
+            .with_help("use the access file of the server: LOXLEY_DIR, or --access");
+        return (StatusCode::UNAUTHORIZED, axum::Json(ErrorBody::from(error))).into_response();
+    };
+    request.extensions_mut().insert(caller);
+    next.run(request).await
+}

@@ -1,0 +1,234 @@
+//! A server from its start to its end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use loxley_api::{Access, ApiError, ServerInfo};
+use loxley_journal::{AppendError, Notice, OpenError, SqliteJournal};
+use loxley_policy::Config;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::engine::{self, EngineOptions, Handle, HistorySource, RecoverError, Running};
+use crate::gate::{Gate, GateError};
+use crate::session::AgentService;
+
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Where it keeps its journal, its certificate and its tokens.
+    pub directory: PathBuf,
+    /// Where it listens. Port 0 takes any free one.
+    pub listen: SocketAddr,
+    /// What clients are told to call, when that is not where it listens.
+    pub url: Option<String>,
+    /// The configuration of the scheduler.
+    pub config: Config,
+}
+
+/// Why a server did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The journal could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The journal does not lead to a state.
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+    /// The certificate or the tokens.
+    #[error(transparent)]
+    Gate(#[from] GateError),
+    /// The history.
+    #[error("cannot read the history: {0}")]
+    History(ApiError),
+    /// The port.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A write failed: nobody knows what would be lost, so nobody goes on.
+    #[error("a write to the journal failed")]
+    Write(#[from] AppendError),
+}
+
+/// What request handlers need.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The way to the engine.
+    pub handle: Handle,
+    /// Tokens.
+    pub gate: Arc<Gate>,
+    facts: Arc<Facts>,
+    stop: watch::Sender<bool>,
+}
+
+#[derive(Debug)]
+struct Facts {
+    url: String,
+    directory: PathBuf,
+    started_unix_ms: u64,
+}
+
+impl Context {
+    /// What the server says of itself.
+    ///
+    /// # Errors
+    /// When it is stopping.
+    pub async fn info(&self) -> Result<ServerInfo, ApiError> {
+        Ok(ServerInfo {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            url: self.facts.url.clone(),
+            directory: self.facts.directory.display().to_string(),
+            started_unix_ms: self.facts.started_unix_ms,
+            draining: self.handle.is_draining(),
+            jobs_open: self.handle.open_jobs().await?,
+            journal_position: self.handle.journal_position(),
+            fleet: self.handle.fleet().await?,
+        })
+    }
+
+    /// Ends the server. Agents go on with what they have, and look for it.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Accepts no more jobs, and ends the server when those that it has are over.
+    pub fn drain(&self) {
+        /// Nobody waits for the last moment of a drain.
+        const LOOK: Duration = Duration::from_millis(200);
+        self.handle.drain();
+        let this = self.clone();
+        tokio::spawn(async move {
+            while this.handle.open_jobs().await.is_ok_and(|open| open > 0) {
+                tokio::time::sleep(LOOK).await;
+            }
+            this.stop();
+        });
+    }
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct Server {
+    context: Context,
+    address: SocketAddr,
+    access: Access,
+    notices: Vec<Notice>,
+    running: Running,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+impl Server {
+    /// Opens the journal, brings back its state, and listens. `routes` are the pages for people and
+    /// programs that are no agents; every request that reaches them holds a [`Caller`](crate::Caller).
+    ///
+    /// # Errors
+    /// When something cannot be opened, read or bound.
+    pub async fn start(
+        options: ServerOptions,
+        routes: impl FnOnce(Context) -> Router,
+    ) -> Result<Self, ServerError> {
+        let gate = Arc::new(Gate::open(&options.directory)?);
+        let (journal, notices) = open_journal(&options.directory)?;
+        let source =
+            HistorySource::open(options.directory.clone()).map_err(ServerError::History)?;
+        let (handle, running) = engine::start(
+            Box::new(journal),
+            source,
+            &EngineOptions {
+                config: options.config,
+            },
+        )?;
+        let listen = |source| ServerError::Listen {
+            address: options.listen,
+            source,
+        };
+        let listener = TcpListener::bind(options.listen).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let url = options.url.unwrap_or_else(|| format!("https://{address}"));
+        let access = gate.write_access(&url)?;
+        let started = SystemTime::now().duration_since(UNIX_EPOCH);
+        let (stop, stopped) = watch::channel(false);
+        let context = Context {
+            handle: handle.clone(),
+            gate: Arc::clone(&gate),
+            facts: Arc::new(Facts {
+                url,
+                directory: options.directory,
+                started_unix_ms: started.map_or(0, |since| since.as_millis() as u64),
+            }),
+            stop,
+        };
+        let agents = tonic::service::Routes::new(AgentService::server(handle));
+        let router = agents.into_axum_router().merge(routes(context.clone()));
+        let serving = tokio::spawn(crate::listen::serve(listener, gate, router, stopped));
+        Ok(Self {
+            context,
+            address,
+            access,
+            notices,
+            running,
+            serving,
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How its owner gets in.
+    #[must_use]
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// What was found when the journal was opened. Show it.
+    #[must_use]
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    /// What request handlers get.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Runs until somebody stops the server ([`Context::stop`]), or a write fails.
+    ///
+    /// # Errors
+    /// When a write failed.
+    pub async fn run(self) -> Result<(), ServerError> {
+        /// How often the engine is looked after.
+        const LOOK: Duration = Duration::from_millis(100);
+        let mut stopped = self.context.stop.subscribe();
+        while !*stopped.borrow_and_update() && !self.running.is_over() {
+            let _ = tokio::time::timeout(LOOK, stopped.changed()).await;
+        }
+        self.context.stop();
+        let ended = self.running.stop().await;
+        let _ = self.serving.await;
+        Ok(ended?)
+    }
+}
+
+fn open_journal(directory: &Path) -> Result<(SqliteJournal, Vec<Notice>), OpenError> {
+    let opened = SqliteJournal::open(
+        directory,
+        &loxley_journal::Options {
+            holder: "loxley server".to_owned(),
+            ..loxley_journal::Options::default()
+        },
+    )?;
+    Ok((opened.journal, opened.notices))
+}
