@@ -18,8 +18,10 @@ mod agent;
 mod crew;
 mod engine;
 mod metrics;
+mod partition;
 mod queue;
 mod scheduler;
+mod simulate;
 mod task;
 
 use pyo3::prelude::*;
@@ -34,9 +36,16 @@ mod _core {
     #[pymodule_export]
     use crate::metrics::Metrics;
     #[pymodule_export]
+    use crate::partition::{
+        Advice, Router, advise_costs, batch_items, equal_chunks, fit_memory, fitting_grain,
+        largest_to_least, near, weighted_ranges,
+    };
+    #[pymodule_export]
     use crate::queue::TaskQueue;
     #[pymodule_export]
     use crate::scheduler::WorkStealingScheduler;
+    #[pymodule_export]
+    use crate::simulate::{compare_policies, ready_scenarios, run_scenario};
     #[pymodule_export]
     use crate::task::Task;
 

@@ -2,23 +2,30 @@
 
 - :class:`WorkStealingScheduler`, :class:`Agent`, :class:`Task`: a scheduler inside this process.
 - :class:`Executor`: calls in other processes of this machine, in place of ``ProcessPoolExecutor``.
+- :mod:`loxley.partition`: dividing work up front, and advice on how.
+- :mod:`loxley.simulation`: the same scheduler in virtual time.
 """
 
+from loxley import partition, simulation
 from loxley._core import VERSION as __version__
-from loxley._core import BalanceReport, Metrics, TaskQueue
+from loxley._core import Advice, BalanceReport, Metrics, Router, TaskQueue
 from loxley._executor import Executor
 from loxley._futures import TaskTimeout, WorkerLost
 from loxley._packing import RemoteError, RemoteTraceback
 from loxley._samples import UtilizationSample
+from loxley.partition import advise
+from loxley.simulation import simulate
 from loxley._scheduling import Agent, Task, WorkStealingScheduler
 
 __all__ = [
+    "Advice",
     "Agent",
     "BalanceReport",
     "Executor",
     "Metrics",
     "RemoteError",
     "RemoteTraceback",
+    "Router",
     "Task",
     "TaskQueue",
     "TaskTimeout",
@@ -26,4 +33,8 @@ __all__ = [
     "WorkStealingScheduler",
     "WorkerLost",
     "__version__",
+    "advise",
+    "partition",
+    "simulate",
+    "simulation",
 ]
