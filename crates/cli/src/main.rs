@@ -13,6 +13,7 @@ mod config;
 mod demo;
 mod exit;
 mod input;
+mod journal;
 mod run;
 mod sim;
 
@@ -58,6 +59,7 @@ enum Command {
     Demo(demo::Args),
     Config(config::Args),
     Sim(sim::Args),
+    Journal(journal::Args),
     Completions(completions::Args),
 }
 
@@ -69,6 +71,7 @@ impl Command {
             Self::Demo(args) => demo::run(&args, out),
             Self::Config(args) => config::run(args, out),
             Self::Sim(args) => sim::run(&args, out),
+            Self::Journal(args) => journal::run(args, out),
             Self::Completions(args) => completions::run(&args, out),
         }
     }
