@@ -9,7 +9,6 @@
     reason = "the report of a benchmark goes to standard output"
 )]
 
-mod journal;
 mod measure;
 mod policy;
 mod pool;
@@ -82,8 +81,6 @@ enum Part {
     Run(run::Arguments),
     /// The simulator beside SimPy, asimpy and a bare heap.
     Sim(sim::Arguments),
-    /// The journal beside a plain file that is synced after every group.
-    Journal,
     /// The deciding core: a task's whole life, steals, rebalancing, memory, large graphs.
     Policy,
 }
@@ -95,7 +92,6 @@ fn main() -> Result<()> {
         Part::Pool(pool) => pool::run(&arguments.options, &pool, &mut report),
         Part::Run(run) => run::run(&arguments.options, &run, &mut report),
         Part::Sim(sim) => sim::run(&sim, &arguments.options, &mut report),
-        Part::Journal => journal::run(&arguments.options, &mut report),
         Part::Policy => policy::run(&arguments.options, &mut report),
     }
 }

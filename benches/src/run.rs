@@ -50,7 +50,9 @@ pub(crate) fn run(options: &Options, arguments: &Arguments, report: &mut Report)
 /// 2 slots, `true` without an argument: with one, it reads its translations, which costs more than
 /// everything else here.
 fn no_op_tasks(options: &Options, loxley: &Path, report: &mut Report) {
-    let count: usize = if options.quick { 300 } else { 2_000 };
+    let count: usize = if options.quick { 300 } else { 5_000 };
+    // GNU parallel takes several times as long: a fifth of the tasks is enough to see.
+    let few = count / 5;
     let per_task = |seconds: f64| seconds * 1e6 / count as f64;
     let array = format!("1-{count}");
     let mut contenders = vec![
@@ -65,10 +67,21 @@ fn no_op_tasks(options: &Options, loxley: &Path, report: &mut Report) {
             per_task(seconds(Command::new("sh").args(["-c", &line])))
         }),
     ];
+    if has_gnu_parallel() {
+        contenders.push(Contender::new("GNU parallel", Role::Peer, move || {
+            let line = format!("seq {few} | parallel -j 2 -n0 true");
+            seconds(Command::new("sh").args(["-c", &line])) * 1e6 / few as f64
+        }));
+    }
     contenders.retain(|contender| options.admits(contender.name()));
     let samples = interleaved(options.effort(), &mut contenders);
     let goal = Goal::Times(1.15, "spawn loop");
     report.case("no-op tasks", "µs/task", Some(goal), &samples);
+}
+
+fn has_gnu_parallel() -> bool {
+    let version = Command::new("parallel").arg("--version").output();
+    version.is_ok_and(|output| output.stdout.starts_with(b"GNU parallel"))
 }
 
 /// Sleeps of a heavy-tailed length (mean about 5 ms) on 4 slots: the makespan over the sum of all
@@ -94,6 +107,13 @@ fn heavy_tail(options: &Options, loxley: &Path, report: &mut Report) -> Result<(
             seconds(command.arg("sleep")) / floor
         }),
     ];
+    if has_gnu_parallel() {
+        contenders.push(Contender::new("GNU parallel", Role::Peer, || {
+            let mut command = Command::new("parallel");
+            command.args(["-j", "4", "-a"]).arg(&items);
+            seconds(command.arg("sleep")) / floor
+        }));
+    }
     contenders.retain(|contender| options.admits(contender.name()));
     let samples = interleaved(options.effort(), &mut contenders);
     let goal = Goal::Times(1.0, "xargs");
@@ -109,20 +129,33 @@ fn heavy_tailed(count: usize) -> Vec<f64> {
     (0..count).map(cost).collect()
 }
 
-/// One task, from the command line to the prompt.
+/// One task, from the command line to the prompt; then what of that is more than a shell takes.
 fn start_up(options: &Options, loxley: &Path, report: &mut Report) {
+    let run = || {
+        let words = ["run", "--no-item", "true", ":::", "1"];
+        seconds(Command::new(loxley).args(words)) * 1e3
+    };
+    let shell = || seconds(Command::new("sh").args(["-c", "/bin/true; exit 0"])) * 1e3;
     let mut contenders = vec![
-        Contender::new("loxley", Role::Subject, || {
-            let words = ["run", "--no-item", "true", ":::", "1"];
-            seconds(Command::new(loxley).args(words)) * 1e3
-        }),
-        Contender::new("shell", Role::Floor, || {
-            seconds(Command::new("sh").args(["-c", "/bin/true; exit 0"])) * 1e3
-        }),
+        Contender::new("loxley", Role::Subject, run),
+        Contender::new("shell", Role::Floor, shell),
     ];
+    if has_gnu_parallel() {
+        contenders.push(Contender::new("GNU parallel", Role::Peer, || {
+            let words = ["-n0", "true", ":::", "1"];
+            seconds(Command::new("parallel").args(words)) * 1e3
+        }));
+    }
     contenders.retain(|contender| options.admits(contender.name()));
     let samples = interleaved(options.effort(), &mut contenders);
-    report.case("start-up", "ms", Some(Goal::AtMost(10.0)), &samples);
+    report.case("start-up", "ms", None, &samples);
+    let more = || run() - shell();
+    let samples = interleaved(
+        options.effort(),
+        &mut [Contender::new("loxley", Role::Subject, more)],
+    );
+    let goal = Goal::AtMost(10.0);
+    report.case("start-up, more than a shell", "ms", Some(goal), &samples);
 }
 
 /// Starts so many processes, a few at once, and waits for each: what the system itself needs.

@@ -13,7 +13,6 @@ mod config;
 mod demo;
 mod exit;
 mod input;
-mod journal;
 mod run;
 mod sim;
 
@@ -59,7 +58,6 @@ enum Command {
     Demo(demo::Args),
     Config(config::Args),
     Sim(sim::Args),
-    Journal(journal::Args),
     Completions(completions::Args),
 }
 
@@ -71,7 +69,6 @@ impl Command {
             Self::Demo(args) => demo::run(&args, out),
             Self::Config(args) => config::run(args, out),
             Self::Sim(args) => sim::run(&args, out),
-            Self::Journal(args) => journal::run(args, out),
             Self::Completions(args) => completions::run(&args, out),
         }
     }

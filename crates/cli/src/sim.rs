@@ -282,6 +282,7 @@ fn record(args: &Args, prepared: &Prepared, results: &Results) -> Result<()> {
         title: prepared.scenario.name(),
         about: prepared.scenario.about(),
         look_for: prepared.scenario.look_for(),
+        notes: &[],
         runs: &drawn,
         results: several.then_some(results),
         command: &format!(

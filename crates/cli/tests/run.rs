@@ -234,7 +234,7 @@ fn a_run_halts_soon_or_now() {
         "0.1",
         "30",
     ]);
-    assert_eq!(code(&output), 1, "the one that was killed failed");
+    assert_eq!(code(&output), 0, "one success was enough");
     assert!(begun.elapsed() < Duration::from_secs(20));
 }
 
@@ -455,7 +455,7 @@ fn starts_keep_their_distance_and_memory_is_limited() {
 #[test]
 fn the_report_says_how_balanced_it_was() {
     let output = run(&[
-        "--report",
+        "--summary",
         "always",
         "-j2",
         "sleep 0.0{}",

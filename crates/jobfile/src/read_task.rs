@@ -105,6 +105,13 @@ pub(crate) fn task(
         check_command(node, line, entries.is_some(), &own.traits.shell, reader);
     }
     let name = name?;
+    if own.traits.checkpoint && own.traits.speculate {
+        let message = "`checkpoint` and `speculate` do not go together";
+        reader.note(
+            Mistake::new(Kind::Contradiction, name.span.clone(), message, "this task")
+                .with_help("two copies would write one checkpoint: leave one of them out"),
+        );
+    }
     Some(Draft {
         span: name.span,
         after,

@@ -101,6 +101,7 @@ fn commands_that_cannot_be_filled_are_refused() {
   - {name: a, each: [x], command: 'echo `cat {}`'}
   - {name: b, each: [x], command: [echo, '{2}']}
   - {name: c, command: 'echo {}', fallback: {value: x}}
+  - {name: d, command: x, checkpoint: true, speculate: true}
 "
     ));
 }

@@ -18,6 +18,9 @@ use crate::{Action, CancelReason, Reason, Scheduler};
 /// Nothing is done about a task that has run for less: it would be over before help comes.
 const SHORTEST: Span = Span::from_millis(10);
 
+/// How soon to look again at a task of which nobody can say whether it is slow.
+const FIRST_LOOK: Span = Span::from_millis(100);
+
 /// When something is to be done about a running task.
 #[derive(Clone, Copy, Debug)]
 struct Due {
@@ -29,7 +32,21 @@ impl Scheduler {
     /// Makes sure that a task which was just started is looked at in time.
     pub(crate) fn watch_task_in_hand(&mut self, task: TaskRef, agent: AgentRef) {
         let due = self.due(task, self.now);
-        self.set_check(agent, due.time_limit.min(due.straggler));
+        let next = due.time_limit.min(due.straggler);
+        self.set_check(agent, next.min(self.next_look(task, self.now)));
+    }
+
+    /// When to look again at a task that may be copied, but of whose like too few have finished to
+    /// say what is slow: they may have by then. It began first, so nothing else would remind us.
+    fn next_look(&self, task: TaskRef, started: Time) -> Time {
+        let kind = self.lots.kind_at(self.tasks[task].kind);
+        let rules = &self.config.speculation;
+        let unknown = kind.durations.count() < u64::from(rules.min_samples);
+        if unknown && rules.enabled && kind.spec.speculate {
+            self.now + Span(self.now.since(started).0 / 2).max(FIRST_LOOK)
+        } else {
+            Time::MAX
+        }
     }
 
     fn set_check(&mut self, agent: AgentRef, at: Time) {
@@ -121,6 +138,7 @@ impl Scheduler {
                 due.straggler
             };
             next = next.min(due.time_limit).min(straggler);
+            next = next.min(self.next_look(*task, started));
         }
         self.set_check(agent, next);
     }

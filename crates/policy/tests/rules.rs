@@ -159,3 +159,33 @@ fn a_task_that_few_can_do_makes_room_for_itself() {
         }
     }
 }
+
+#[test]
+fn a_straggler_that_began_before_its_like_were_known_gets_a_copy() {
+    let mut world = World::new(Config::default());
+    let (slow, quick) = (world.join(1, &[]), world.join(2, &[]));
+    let kind = TaskKind {
+        speculate: true,
+        ..TaskKind::default()
+    };
+    let tasks: Vec<TaskSpec> = (0..8).map(|_| world.new_task_of(kind.clone(), 3)).collect();
+    world.submit(tasks);
+    let stuck = world.ask(slow).expect("a task");
+    world.start(stuck);
+    while let Some(task) = world.ask(quick) {
+        world.start(task);
+        world.advance(Span::from_millis(50));
+        world.finish(task);
+    }
+    world.handle(Input::WorkRequested {
+        agent: quick,
+        want: 1,
+    });
+    for _ in 0..100 {
+        world.advance(Span::from_millis(20));
+        if world.given(quick).is_some() {
+            break;
+        }
+    }
+    assert_eq!(world.given(quick).map(|(task, _)| task), Some(stuck.0));
+}

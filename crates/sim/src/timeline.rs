@@ -6,7 +6,7 @@
 //! double in width when the run outgrows them, and beyond [`LANES_MAX`] workers neighbours share a
 //! lane.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use loxley_balance::Sketch;
 use serde::Serialize;
@@ -40,6 +40,9 @@ pub struct Timeline {
     pub left_out: u64,
     /// Waiting time at each percent of all tasks: entry 50 is the median.
     pub waits: Vec<f64>,
+    /// What tasks are called, where they have names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub names: BTreeMap<u64, String>,
 }
 
 /// One row of the drawing.

@@ -88,6 +88,7 @@ fn write_report(folder: &Path, scenario: &str) -> PathBuf {
         title: scenario.name(),
         about: scenario.about(),
         look_for: scenario.look_for(),
+        notes: &[],
         runs: &runs,
         results: Some(&results),
         command: "a test",

@@ -33,6 +33,8 @@ pub(super) struct Tally {
     pub(super) succeeded: u64,
     /// Without.
     pub(super) failed: u64,
+    /// Not at all: something before it failed, or it was not needed.
+    pub(super) skipped: u64,
 }
 
 impl FromStr for Halt {
@@ -75,6 +77,11 @@ impl FromStr for Halt {
 }
 
 impl Halt {
+    /// Whether stopping early means that all is well, whatever failed before.
+    pub(super) fn is_success(&self) -> bool {
+        self.what == What::Success
+    }
+
     /// Whether it is time.
     pub(super) fn is_due(&self, tally: Tally, total: Option<u64>) -> bool {
         let ended = tally.succeeded + tally.failed;
@@ -98,7 +105,12 @@ mod tests {
 
     fn due(halt: &str, succeeded: u64, failed: u64, total: Option<u64>) -> bool {
         let halt: Halt = halt.parse().unwrap();
-        halt.is_due(Tally { succeeded, failed }, total)
+        let tally = Tally {
+            succeeded,
+            failed,
+            skipped: 0,
+        };
+        halt.is_due(tally, total)
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Where items come from: lists on the command line, files, numbers, standard input.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::os::unix::ffi::OsStringExt;
+use std::num::NonZero;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -20,7 +21,14 @@ pub(super) struct CommandLine {
 
 /// One list of items.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) struct List {
+    content: Content,
+    /// Whether it goes along with the list before it, item by item (`:::+`).
+    is_linked: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Content {
     /// The items themselves.
     Given(Vec<OsString>),
     /// Files with an item on each line.
@@ -32,18 +40,26 @@ impl CommandLine {
     pub(super) fn parse(words: Vec<OsString>) -> Result<Self> {
         let mut line = Self::default();
         for word in words {
-            match word.to_str() {
-                Some(":::") => line.lists.push(List::Given(Vec::new())),
-                Some("::::") => line.lists.push(List::Files(Vec::new())),
-                Some(":::+" | "::::+") => {
-                    bail!("linked lists (:::+) are not known here; use --each-line and {{1}}")
+            let content = match word.to_str() {
+                Some(":::" | ":::+") => Content::Given(Vec::new()),
+                Some("::::" | "::::+") => Content::Files(Vec::new()),
+                _ => {
+                    match line.lists.last_mut().map(|list| &mut list.content) {
+                        None => line.command.push(word),
+                        Some(Content::Given(items)) => items.push(word),
+                        Some(Content::Files(files)) => files.push(word.into()),
+                    }
+                    continue;
                 }
-                _ => match line.lists.last_mut() {
-                    None => line.command.push(word),
-                    Some(List::Given(items)) => items.push(word),
-                    Some(List::Files(files)) => files.push(word.into()),
-                },
+            };
+            let is_linked = word.as_encoded_bytes().ends_with(b"+");
+            if is_linked && line.lists.is_empty() {
+                bail!(
+                    "`{}` goes along with the list before it, and there is none",
+                    word.display()
+                );
             }
+            line.lists.push(List { content, is_linked });
         }
         Ok(line)
     }
@@ -61,23 +77,31 @@ pub(super) struct Items {
 }
 
 impl Items {
-    /// Every combination of one item of each list; the last list changes fastest.
+    /// Every combination of one item of each list; the last list changes fastest. Linked lists go
+    /// along with each other, as far as the shortest goes.
     pub(super) fn product(lists: Vec<List>, end: u8) -> Result<Self> {
-        let lists: Vec<Vec<OsString>> = lists
-            .into_iter()
-            .map(|list| list.into_items(end))
-            .collect::<Result<_>>()?;
         let count = lists.len();
-        let total = lists
+        let mut groups: Vec<Vec<Vec<OsString>>> = Vec::new();
+        for list in lists {
+            let is_linked = list.is_linked;
+            let items = list.into_items(end)?;
+            match groups.last_mut() {
+                Some(group) if is_linked => group.push(items),
+                _ => groups.push(vec![items]),
+            }
+        }
+        let length = |group: &[Vec<OsString>]| group.iter().map(Vec::len).min().unwrap_or(0) as u64;
+        let total = groups
             .iter()
-            .map(|list| list.len() as u64)
+            .map(|group| length(group))
             .fold(1, u64::saturating_mul);
         let combination = move |number: u64| {
             let mut rest = number;
-            let mut items: Vec<OsString> = Vec::with_capacity(lists.len());
-            for list in lists.iter().rev() {
-                let length = list.len() as u64;
-                items.push(list[(rest % length) as usize].clone());
+            let mut items: Vec<OsString> = Vec::with_capacity(count);
+            for group in groups.iter().rev() {
+                let length = length(group);
+                let place = (rest % length) as usize;
+                items.extend(group.iter().rev().map(|list| list[place].clone()));
                 rest /= length;
             }
             items.reverse();
@@ -89,6 +113,50 @@ impl Items {
             waits: false,
             source: Box::new((0..total).map(combination)),
         })
+    }
+
+    /// Several items for each task: `{1}` is the first of them, `{}` all. The last task may have
+    /// fewer.
+    pub(super) fn batched(self, size: NonZero<usize>) -> Result<Self> {
+        if self.lists != 1 {
+            bail!("--max-args takes its items from one list");
+        }
+        let mut source = self.source;
+        let batch = move || {
+            let mut batch = Vec::with_capacity(size.get());
+            while batch.len() < size.get() {
+                match source.next() {
+                    Some(Ok(items)) => batch.extend(items),
+                    Some(Err(error)) => return Some(Err(error)),
+                    None => break,
+                }
+            }
+            (!batch.is_empty()).then_some(Ok(batch))
+        };
+        Ok(Self {
+            lists: size.get(),
+            total: self.total.map(|total| total.div_ceil(size.get() as u64)),
+            waits: self.waits,
+            source: Box::new(std::iter::from_fn(batch)),
+        })
+    }
+
+    /// Each item is a row of columns: `{1}` is the first.
+    pub(super) fn columns(self, separator: OsString) -> Self {
+        let split = move |items: io::Result<Vec<OsString>>| {
+            let columns = |item: &OsString| -> Vec<OsString> {
+                split(item.as_bytes(), separator.as_bytes())
+                    .map(|column| OsStr::from_bytes(column).to_owned())
+                    .collect()
+            };
+            Ok(items?.iter().flat_map(columns).collect())
+        };
+        Self {
+            // Rows may differ: a column that is not there is empty.
+            lists: usize::MAX,
+            source: Box::new(self.source.map(split)),
+            ..self
+        }
     }
 
     /// Numbers.
@@ -134,9 +202,9 @@ impl Iterator for Items {
 
 impl List {
     fn into_items(self, end: u8) -> Result<Vec<OsString>> {
-        let files = match self {
-            Self::Given(items) => return Ok(items),
-            Self::Files(files) => files,
+        let files = match self.content {
+            Content::Given(items) => return Ok(items),
+            Content::Files(files) => files,
         };
         let mut items = Vec::new();
         for path in files {
@@ -151,6 +219,22 @@ impl List {
         }
         Ok(items)
     }
+}
+
+/// The pieces between the separators.
+fn split<'t>(text: &'t [u8], separator: &'t [u8]) -> impl Iterator<Item = &'t [u8]> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let mut places = text.windows(separator.len().max(1));
+        match places.position(|place| place == separator) {
+            Some(at) => {
+                rest = Some(&text[at + separator.len()..]);
+                Some(&text[..at])
+            }
+            None => rest.take(),
+        }
+    })
 }
 
 fn open(path: &Path) -> Result<BufReader<File>> {
@@ -191,13 +275,7 @@ mod tests {
 
     fn all(items: Items) -> Vec<String> {
         items
-            .map(|items| {
-                items
-                    .unwrap()
-                    .join(std::ffi::OsStr::new("+"))
-                    .into_string()
-                    .unwrap()
-            })
+            .map(|items| items.unwrap().join(OsStr::new("+")).into_string().unwrap())
             .collect()
     }
 
@@ -208,6 +286,37 @@ mod tests {
         let items = Items::product(line.lists, b'\n').unwrap();
         assert_eq!(items.total, Some(6));
         assert_eq!(all(items), ["a+1", "a+2", "a+3", "b+1", "b+2", "b+3"]);
+    }
+
+    #[test]
+    fn linked_lists_go_along_with_each_other() {
+        let line = "echo ::: a b c :::+ 1 2 3 ::: x y";
+        let items = Items::product(CommandLine::parse(words(line)).unwrap().lists, b'\n').unwrap();
+        assert_eq!((items.lists, items.total), (3, Some(6)));
+        assert_eq!(
+            all(items),
+            ["a+1+x", "a+1+y", "b+2+x", "b+2+y", "c+3+x", "c+3+y"]
+        );
+        let shorter = CommandLine::parse(words("echo ::: a b c :::+ 1 2")).unwrap();
+        assert_eq!(
+            all(Items::product(shorter.lists, b'\n').unwrap()),
+            ["a+1", "b+2"]
+        );
+        assert!(CommandLine::parse(words("echo :::+ 1 2")).is_err());
+    }
+
+    #[test]
+    fn items_are_put_together_and_cut_into_columns() {
+        let lines = |text: &'static str| Items::lines(text.as_bytes(), b'\n');
+        let three = NonZero::new(3).unwrap();
+        assert_eq!(
+            all(lines("a\nb\nc\nd\n").batched(three).unwrap()),
+            ["a+b+c", "d"]
+        );
+        let array = Items::array(&"1-7".parse().unwrap());
+        assert_eq!(array.batched(three).unwrap().total, Some(3));
+        let table = lines("a--b-c--\nd\n").columns("--".into());
+        assert_eq!(all(table), ["a+b-c+", "d"]);
     }
 
     #[test]

@@ -1,23 +1,29 @@
-//! `loxley run`: a command for each item, on all cores, with no server.
+//! `loxley run`: a command for each item, or a job file, on all cores, with no server.
 //!
 //! ```text
-//! items, feed ──▶ engine (owns the Scheduler) ──▶ slots (a thread and a process each)
-//!                   ▲   │                            │
-//!                   │   ▼ delivery: output, log      │
-//!                   └────────────── events ◀─────────┘
+//! items, feed ─┐
+//!              ├▶ source ──▶ engine (owns the Scheduler) ──▶ slots (a thread and a process each)
+//! job file ────┘               ▲   │                            │
+//!                              │   ▼ delivery: output, log      │
+//!                              │     chronicle: the story of a job
+//!                              └────────────── events ◀─────────┘
 //! ```
 
 mod amounts;
+mod chronicle;
 mod delivery;
 mod engine;
 mod feed;
 mod gate;
 mod halt;
 mod items;
+mod job;
 mod joblog;
+mod limit;
 mod progress;
 mod results;
 mod slots;
+mod source;
 mod summary;
 
 use std::ffi::OsString;
@@ -30,29 +36,34 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::Parser;
 use clap::ValueEnum;
 use loxley_agent::{Filling, Limits, Streams, Template};
 use loxley_jobfile::Ranges;
 use loxley_jobfile::amount::{bytes, duration};
-use loxley_model::{RetryRule, TaskKind};
+use loxley_model::{AgentId, AgentSpec, Dispatch, RetryRule, SkillSet, TaskKind};
 use loxley_policy::Config;
 
 use self::amounts::{Slots, TimeLimit};
 use self::delivery::Delivery;
-use self::engine::{Engine, Event, Parts, Summary};
+use self::engine::{Engine, Event, Parts};
 use self::feed::{Feed, Next};
 use self::gate::Gate;
 use self::halt::Halt;
 use self::items::{CommandLine, Items};
 use self::joblog::{Earlier, JobLog};
+use self::limit::{GroupLimit, SharedLimit};
 use self::progress::Progress;
-use self::slots::Setup;
+use self::slots::{House, Recipe};
+use self::source::{ItemSource, Source};
+use self::summary::Summary;
 use crate::exit::Exit;
 
-/// Run a command for each item, on all cores.
+/// Run a command for each item, or a job file, on all cores.
 ///
 /// Items are what follows `:::`, the lines of a file or of standard input, or numbers. The output of
-/// each task is shown whole when it ends.
+/// each task is shown whole when it ends. A single word that ends in .yaml or .yml is a job file:
+/// tasks with skills, priorities, dependencies and limits, and the agents to run them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
@@ -66,7 +77,13 @@ pub(crate) struct Args {
     jobs: Option<Slots>,
 
     /// Take the items from the lines of a file; - for standard input.
-    #[arg(short = 'a', long, value_name = "FILE", conflicts_with = "array")]
+    #[arg(
+        short = 'a',
+        long,
+        value_name = "FILE",
+        conflicts_with = "array",
+        alias = "arg-file"
+    )]
     each_line: Option<PathBuf>,
     /// Take numbers as items: 1-1000, 1-9:2, 1,3,5-8.
     #[arg(long, value_name = "RANGE")]
@@ -74,6 +91,15 @@ pub(crate) struct Args {
     /// Items end with a zero byte instead of a line break.
     #[arg(short = '0', long)]
     null: bool,
+    /// Items end with this byte instead of a line break: a letter, \\t, \\n or \\0.
+    #[arg(short, long, value_name = "BYTE", conflicts_with = "null", value_parser = delimiter)]
+    delimiter: Option<u8>,
+    /// So many items for each command: {1} is the first of them, {} all; 0 is --no-item.
+    #[arg(short = 'n', short_alias = 'N', long, value_name = "N")]
+    max_args: Option<usize>,
+    /// Cut each item into columns at this text (\\t is a tab): {1} is the first column.
+    #[arg(short = 'C', long, value_name = "TEXT", value_parser = separator)]
+    colsep: Option<OsString>,
     /// Expected costs of the tasks in seconds, one per line; the heaviest start first.
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
@@ -103,12 +129,21 @@ pub(crate) struct Args {
     /// Print each task, with its output, and the summary as one JSON object per line.
     #[arg(long, conflicts_with = "tag")]
     json: bool,
+    /// Print each command to standard error when its output is shown.
+    #[arg(short = 't', long)]
+    verbose: bool,
     /// Show how far it is [default: where standard error is a terminal].
-    #[arg(long, visible_alias = "progress")]
+    #[arg(long, visible_alias = "progress", alias = "eta")]
     bar: bool,
-    /// Say at the end how well the work was balanced.
+    /// Say at the end how well the work was balanced; auto means on terminals, and for job files.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
-    report: When,
+    summary: When,
+    /// Draw the timeline of a job file to this HTML file [default: NAME-report.html].
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Draw nothing.
+    #[arg(long, conflicts_with = "report")]
+    no_report: bool,
 
     /// How long a task may run: 10s, or 200% of the median. Then TERM, and KILL two seconds later.
     #[arg(long, value_name = "TIME")]
@@ -137,6 +172,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     results: Option<PathBuf>,
 
+    /// Keep the checkpoints of a job file here, for later runs too [default: gone after the run].
+    #[arg(long, value_name = "DIR")]
+    checkpoints: Option<PathBuf>,
+
+    /// At most N tasks of a group at once, over all runs of yours on this machine; of a job file, the
+    /// limit of one of its groups.
+    #[arg(long, value_name = "GROUP=N")]
+    limit: Vec<GroupLimit>,
     /// Wait so long between two starts.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     delay: Option<Duration>,
@@ -168,13 +211,22 @@ Examples:
   loxley run 'convert {} {.}.png' ::: *.jpg
   loxley run -j4 --tag 'ping -c1 {}' < hosts.txt
   loxley run 'train --rate {1} --depth {2}' ::: 0.1 0.01 ::: 3 5 7
+  loxley run 'mv {1} {2}' ::: old1 old2 :::+ new1 new2
   loxley run --array 1-1000 --retries 3 --timeout 200% --joblog log --resume './step {}'
   find . -name '*.c' -print0 | loxley run -0 --halt now,fail=1 'cc -c {} -o {.}.o'
 
+Job files:
+  loxley run examples/quickstart.yaml                  shows progress, then the balance report
+  loxley run nightly.yaml --report nightly.html --joblog log --resume
+  The guide docs/guide/job-files.md explains every key. Mistakes are shown with their line.
+
+Each task finds LOXLEY_JOB_ID, LOXLEY_TASK_ID, LOXLEY_ENTRY (its items), LOXLEY_ATTEMPT and
+LOXLEY_SLOT in its environment; in a job file, with `checkpoint: true`, also LOXLEY_CHECKPOINT.
+
 Interrupt (^C) once: what runs is finished, nothing more is started. Twice: it is killed.
 
-Exit codes: 0 every task succeeded, 1 to 100 so many failed, 101 more failed, 130 it was
-interrupted, 255 something else went wrong.";
+Exit codes: 0 every task succeeded, or enough for --halt success; 1 to 100 so many failed, 101 more
+failed, 130 it was interrupted, 255 something else went wrong.";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum When {
@@ -216,8 +268,25 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
 }
 
 fn perform(mut args: Args, out: &mut dyn Write) -> Result<Exit> {
+    if job::is_job_file(&args.words) {
+        return match with_options_behind_the_file(args)? {
+            Ok((args, file)) => job::run(args, &file, out),
+            Err(refusal) => {
+                // Whoever closed the stream does not want to know.
+                let _ = refusal.print();
+                Ok(match refusal.use_stderr() {
+                    true => Exit::RunFailed,
+                    false => Exit::Done,
+                })
+            }
+        };
+    }
+    if args.report.is_some() || args.checkpoints.is_some() {
+        bail!("--report and --checkpoints are for job files");
+    }
     let line = CommandLine::parse(std::mem::take(&mut args.words))?;
-    let items = items(&args, line.lists)?;
+    args.no_item |= args.max_args == Some(0);
+    let items = shaped(items(&args, line.lists)?, &args)?;
     let template = if args.quote && !line.command.is_empty() {
         Template::parse_words(&line.command, items.lists, !args.no_item)?
     } else {
@@ -235,18 +304,34 @@ fn perform(mut args: Args, out: &mut dyn Write) -> Result<Exit> {
     }
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let mut delivery = Delivery::new(args.keep_order, args.tag, args.json);
+    delivery.verbose = args.verbose;
     delivery.log = log;
     delivery.results = args.results.take();
     watch_interrupts(sender.clone())?;
     let terminal = io::stderr().is_terminal();
+    let slots = args.jobs.map_or(cores as u32, |jobs| jobs.on(cores));
+    let mut gate = gate(&args, cores);
+    let root = limit::root();
+    for limit in &args.limit {
+        gate.limits.push(SharedLimit::new(&root, limit)?);
+    }
     let engine = Engine::new(Parts {
         config: config(&args)?,
-        setup: Arc::new(setup(&args, template, cores)),
-        slots: args.jobs.map_or(cores as u32, |jobs| jobs.on(cores)),
-        kind: kind(&args),
-        feed,
+        house: Arc::new(House {
+            gate,
+            job: std::process::id(),
+        }),
+        agents: (0..slots).map(slot_agent).collect(),
+        limits: Vec::new(),
+        source: Source::Items(ItemSource {
+            feed,
+            recipe: Arc::new(recipe(&args, template)),
+            kind: Arc::new(kind(&args)),
+            jobs: 0,
+        }),
         delivery,
         progress: Progress::new(args.bar || terminal),
+        chronicle: None,
         halt: args.halt,
         median_limit: match args.timeout {
             Some(TimeLimit::OfMedian(ratio)) => Some(ratio),
@@ -254,11 +339,11 @@ fn perform(mut args: Args, out: &mut dyn Write) -> Result<Exit> {
         },
         events: (sender, receiver),
     })?;
-    let summary = engine.run(out)?;
+    let (summary, _) = engine.run(out)?;
     if args.json {
         summary.show_json(out)?;
     }
-    if args.report == When::Always || (args.report == When::Auto && terminal) {
+    if args.summary == When::Always || (args.summary == When::Auto && terminal) {
         summary.show(&mut io::stderr())?;
     }
     Ok(exit_of(&summary))
@@ -293,8 +378,39 @@ fn dry_run(
     }
 }
 
+/// The items, cut into columns or put together as the command line says.
+fn shaped(mut items: Items, args: &Args) -> Result<Items> {
+    if let Some(separator) = &args.colsep {
+        items = items.columns(separator.clone());
+    }
+    match args.max_args.and_then(NonZero::new) {
+        Some(size) => items.batched(size),
+        None => Ok(items),
+    }
+}
+
+/// One byte; some are hard to type.
+fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        [byte] => Ok(*byte),
+        b"\\t" => Ok(b'\t'),
+        b"\\n" => Ok(b'\n'),
+        b"\\0" => Ok(0),
+        _ => Err(format!("`{text}` is not one byte")),
+    }
+}
+
+/// A text that is not empty; `\t` is a tab, which is hard to type.
+fn separator(text: &str) -> Result<OsString, String> {
+    match text {
+        "" => Err("a separator is not empty".to_owned()),
+        "\\t" => Ok("\t".into()),
+        text => Ok(text.into()),
+    }
+}
+
 fn items(args: &Args, lists: Vec<items::List>) -> Result<Items> {
-    let end = if args.null { 0 } else { b'\n' };
+    let end = args.delimiter.unwrap_or(if args.null { 0 } else { b'\n' });
     let sources = usize::from(!lists.is_empty())
         + usize::from(args.each_line.is_some())
         + usize::from(args.array.is_some());
@@ -344,18 +460,46 @@ fn joblog(args: &Args) -> Result<(Option<JobLog>, Earlier)> {
     })
 }
 
-fn setup(args: &Args, template: Template, cores: usize) -> Setup {
-    let load_max = args.load.map(|load| match load.per_core {
-        true => load.value * cores as f64,
-        false => load.value,
-    });
-    Setup {
+/// What follows the first word of a command belongs to the command; what follows a job file are
+/// options of ours, so they are read again, in front of it.
+fn with_options_behind_the_file(mut args: Args) -> Result<Result<(Args, PathBuf), clap::Error>> {
+    let words = std::mem::take(&mut args.words);
+    let file = words[0].clone();
+    if words.len() > 1 {
+        let mut line: Vec<OsString> = std::env::args_os().collect();
+        line.truncate(line.len().saturating_sub(words.len()));
+        line.extend(words.into_iter().skip(1));
+        match crate::Cli::try_parse_from(line).map(|cli| cli.command) {
+            Ok(crate::Command::Run(again)) => args = *again,
+            Ok(_) => bail!("what follows {} is not understood", file.display()),
+            Err(refusal) => return Ok(Err(refusal)),
+        }
+        if let Some(word) = args.words.first() {
+            bail!("`{}` is too much: a job file stands alone", word.display());
+        }
+    }
+    Ok(Ok((args, file.into())))
+}
+
+/// A slot as an agent of its own: work is stolen between agents.
+fn slot_agent(number: u32) -> AgentSpec {
+    AgentSpec {
+        dispatch: Dispatch::KeepFull,
+        ..AgentSpec::new(AgentId(number.into()), SkillSet::none())
+    }
+}
+
+fn streams(args: &Args) -> Streams {
+    match args.ungroup {
+        true => Streams::Inherited,
+        false => Streams::Captured,
+    }
+}
+
+fn recipe(args: &Args, template: Template) -> Recipe {
+    Recipe {
         template,
-        streams: if args.ungroup {
-            Streams::Inherited
-        } else {
-            Streams::Captured
-        },
+        streams: streams(args),
         limits: Limits {
             time: match args.timeout {
                 Some(TimeLimit::Fixed(time)) => Some(time),
@@ -364,12 +508,20 @@ fn setup(args: &Args, template: Template, cores: usize) -> Setup {
             memory: args.memory,
             ..Limits::default()
         },
-        gate: Gate {
-            delay: args.delay.unwrap_or_default(),
-            memory_free: args.memfree,
-            load_max,
-            ..Gate::default()
-        },
+        environment: Vec::new(),
+        directory: None,
+    }
+}
+
+fn gate(args: &Args, cores: usize) -> Gate {
+    Gate {
+        delay: args.delay.unwrap_or_default(),
+        memory_free: args.memfree,
+        load_max: args.load.map(|load| match load.per_core {
+            true => load.value * cores as f64,
+            false => load.value,
+        }),
+        ..Gate::default()
     }
 }
 
@@ -385,7 +537,7 @@ fn kind(args: &Args) -> TaskKind {
 }
 
 fn config(args: &Args) -> Result<Config> {
-    let mut config = match &args.config {
+    let config = match &args.config {
         Some(file) => loxley_config::parse_bytes(&crate::input::read(file)?)
             .map_err(|mistakes| anyhow::Error::msg(mistakes.in_file(&crate::input::name(file))))?,
         None => {
@@ -395,11 +547,15 @@ fn config(args: &Args) -> Result<Config> {
             config
         }
     };
+    Ok(with_halt(config, args))
+}
+
+fn with_halt(mut config: Config, args: &Args) -> Config {
     if args.halt.is_some() {
         // After the failure that ends it all, no slot may find another task on its desk.
         config.prefetch.max_depth = 0;
     }
-    Ok(config)
+    config
 }
 
 /// Turns signals into events, for as long as the process lives.
@@ -422,6 +578,7 @@ fn watch_interrupts(events: Sender<Event>) -> Result<()> {
 fn exit_of(summary: &Summary) -> Exit {
     match summary.tally.failed {
         _ if summary.interrupted => Exit::Interrupted,
+        _ if summary.is_enough => Exit::Done,
         0 => Exit::Done,
         failed => Exit::TasksFailed(failed.min(101) as u8),
     }

@@ -1,9 +1,11 @@
-//! The threads that run tasks. Each slot has a desk: what was assigned to it and not started lies
-//! there, and can be taken back. The slot tells what happens; it decides nothing.
+//! The threads that run tasks. Each agent has a desk: what was assigned to it and not started lies
+//! there, and can be taken back. Its slots take from the desk and tell what happens; they decide
+//! nothing.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -18,13 +20,51 @@ use loxley_model::{Lease, TaskId};
 use super::engine::Event;
 use super::gate::Gate;
 
-/// A task that was given to a slot.
+/// How a task is run; shared by all tasks that are alike.
+#[derive(Debug)]
+pub(super) struct Recipe {
+    pub(super) template: Template,
+    pub(super) streams: Streams,
+    pub(super) limits: Limits,
+    /// Added to the environment, beside the variables of Loxley.
+    pub(super) environment: Vec<(OsString, OsString)>,
+    pub(super) directory: Option<PathBuf>,
+}
+
+/// A task that was given to an agent.
 #[derive(Debug)]
 pub(super) struct Assignment {
     pub(super) task: TaskId,
     pub(super) lease: Lease,
     pub(super) attempt: u32,
-    pub(super) items: Arc<[OsString]>,
+    pub(super) what: Arc<What>,
+}
+
+/// What a task is: its recipe and what fills it.
+#[derive(Debug)]
+pub(super) struct What {
+    pub(super) recipe: Arc<Recipe>,
+    pub(super) items: Box<[OsString]>,
+    /// What `{#}` stands for.
+    pub(super) sequence: u64,
+    /// The file in which it keeps its state between attempts.
+    pub(super) checkpoint: Option<PathBuf>,
+}
+
+impl What {
+    /// What fills the template, on the slot with this number (from 0).
+    pub(super) fn filling(&self, slot: usize) -> Filling<'_> {
+        Filling {
+            items: &self.items,
+            sequence: self.sequence,
+            slot: slot + 1,
+        }
+    }
+
+    /// The command as people read it.
+    pub(super) fn line(&self, slot: usize) -> OsString {
+        self.recipe.template.line(&self.filling(slot))
+    }
 }
 
 /// A task that a slot is done with.
@@ -40,60 +80,73 @@ pub(super) struct Done {
 
 /// What all slots have in common.
 #[derive(Debug)]
-pub(super) struct Setup {
-    pub(super) template: Template,
-    pub(super) streams: Streams,
-    pub(super) limits: Limits,
+pub(super) struct House {
     pub(super) gate: Gate,
+    /// What `LOXLEY_JOB_ID` says.
+    pub(super) job: u32,
 }
 
-/// A slot as the one who assigns sees it.
+/// An agent as the one who assigns sees it: one desk, and a slot for each task it runs at once.
 #[derive(Debug)]
-pub(super) struct SlotHandle {
+pub(super) struct AgentHandle {
     desk: Arc<Desk>,
-    killer: Killer,
-    thread: JoinHandle<()>,
+    killers: Vec<Killer>,
+    threads: Vec<JoinHandle<()>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Desk {
     papers: Mutex<Papers>,
     bell: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Papers {
     waiting: VecDeque<Assignment>,
-    /// What the slot took last; it may be over.
-    current: Option<Lease>,
+    /// What each slot took last; it may be over.
+    current: Vec<Option<Lease>>,
     closed: bool,
 }
 
-impl SlotHandle {
-    /// Starts the thread of slot `index`.
+impl AgentHandle {
+    /// Starts the threads of an agent whose first slot has the number `first_slot`, from 0.
     pub(super) fn start(
-        index: usize,
-        setup: Arc<Setup>,
-        events: Sender<Event>,
+        first_slot: usize,
+        slots: usize,
+        house: &Arc<House>,
+        events: &Sender<Event>,
     ) -> io::Result<Self> {
-        let (slot, killer) = Slot::new()?;
-        let desk = Arc::new(Desk::default());
-        let worker = Worker {
-            index,
-            slot,
-            desk: Arc::clone(&desk),
-            setup,
-            events,
-        };
-        let thread = thread::Builder::new()
-            .name(format!("slot-{}", index + 1))
-            .stack_size(256 << 10)
-            .spawn(move || worker.work())?;
-        Ok(Self {
+        let desk = Arc::new(Desk {
+            papers: Mutex::new(Papers {
+                waiting: VecDeque::new(),
+                current: vec![None; slots],
+                closed: false,
+            }),
+            bell: Condvar::new(),
+        });
+        let mut agent = Self {
             desk,
-            killer,
-            thread,
-        })
+            killers: Vec::with_capacity(slots),
+            threads: Vec::with_capacity(slots),
+        };
+        for position in 0..slots {
+            let (slot, killer) = Slot::new()?;
+            let worker = Worker {
+                index: first_slot + position,
+                position,
+                slot,
+                desk: Arc::clone(&agent.desk),
+                house: Arc::clone(house),
+                events: events.clone(),
+            };
+            let thread = thread::Builder::new()
+                .name(format!("slot-{}", first_slot + position + 1))
+                .stack_size(256 << 10)
+                .spawn(move || worker.work())?;
+            agent.killers.push(killer);
+            agent.threads.push(thread);
+        }
+        Ok(agent)
     }
 
     /// Puts a task on the desk.
@@ -111,16 +164,24 @@ impl SlotHandle {
 
     /// Stops a task, started or not.
     pub(super) fn cancel(&self, lease: Lease, urgency: Urgency) {
-        if !self.take_back(lease) {
-            self.killer.kill(lease.0, urgency);
+        if self.take_back(lease) {
+            return;
+        }
+        let papers = self.desk.papers();
+        let slot = papers.current.iter().position(|held| *held == Some(lease));
+        drop(papers);
+        if let Some(slot) = slot {
+            self.killers[slot].kill(lease.0, urgency);
         }
     }
 
-    /// Kills what the slot runs, or is about to run.
+    /// Kills what the agent runs, or is about to run.
     pub(super) fn kill_current(&self, urgency: Urgency) {
-        let current = self.desk.papers().current;
-        if let Some(lease) = current {
-            self.killer.kill(lease.0, urgency);
+        let current = self.desk.papers().current.clone();
+        for (killer, lease) in self.killers.iter().zip(current) {
+            if let Some(lease) = lease {
+                killer.kill(lease.0, urgency);
+            }
         }
     }
 
@@ -135,13 +196,15 @@ impl SlotHandle {
         papers.closed = true;
         papers.waiting.clear();
         drop(papers);
-        self.desk.bell.notify_one();
+        self.desk.bell.notify_all();
     }
 
-    /// Waits for the thread of a slot that was closed.
+    /// Waits for the threads of an agent that was closed.
     pub(super) fn join(self) {
-        // A panic has been shown by the thread itself.
-        let _ = self.thread.join();
+        for thread in self.threads {
+            // A panic has been shown by the thread itself.
+            let _ = thread.join();
+        }
     }
 }
 
@@ -150,15 +213,15 @@ impl Desk {
         self.papers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next task; none once the desk is closed.
-    fn next(&self) -> Option<Assignment> {
+    /// The next task, for the slot at this position; none once the desk is closed.
+    fn next(&self, position: usize) -> Option<Assignment> {
         let mut papers = self.papers();
         loop {
             if papers.closed {
                 return None;
             }
             if let Some(next) = papers.waiting.pop_front() {
-                papers.current = Some(next.lease);
+                papers.current[position] = Some(next.lease);
                 return Some(next);
             }
             papers = self
@@ -199,17 +262,24 @@ impl Sink for Listener<'_> {
 
 /// The thread of a slot.
 struct Worker {
+    /// Its number among all slots, from 0.
     index: usize,
+    /// Its number among the slots of its agent, from 0.
+    position: usize,
     slot: Slot,
     desk: Arc<Desk>,
-    setup: Arc<Setup>,
+    house: Arc<House>,
     events: Sender<Event>,
 }
 
 impl Worker {
     fn work(mut self) {
-        while let Some(assignment) = self.desk.next() {
-            if !self.setup.gate.pass(|| self.desk.is_closed()) || !self.run(assignment) {
+        while let Some(assignment) = self.desk.next(self.position) {
+            let house = Arc::clone(&self.house);
+            let Some(_pass) = house.gate.pass(|| self.desk.is_closed()) else {
+                break;
+            };
+            if !self.run(assignment) {
                 break;
             }
         }
@@ -223,9 +293,9 @@ impl Worker {
             task,
             lease,
             attempt,
-            items,
+            ..
         } = assignment;
-        let command = self.command(task, attempt, &items);
+        let command = self.command(&assignment);
         let (started, begun) = (SystemTime::now(), Instant::now());
         let mut listener = Listener {
             output: Spool::default(),
@@ -256,24 +326,31 @@ impl Worker {
         self.events.send(ends).is_ok()
     }
 
-    fn command(&self, task: TaskId, attempt: u32, items: &[OsString]) -> Command {
-        let filling = Filling {
-            items,
-            sequence: task.0,
-            slot: self.index + 1,
-        };
-        let mut command = self.setup.template.command(&filling);
-        command.streams = self.setup.streams;
-        command.limits = self.setup.limits;
+    fn command(&self, assignment: &Assignment) -> Command {
+        let what = &assignment.what;
+        let recipe = &what.recipe;
+        let mut command = recipe.template.command(&what.filling(self.index));
+        command.streams = recipe.streams;
+        command.limits = recipe.limits;
+        command.directory.clone_from(&recipe.directory);
         command.notice = Some(SHORT);
+        command.environment.clone_from(&recipe.environment);
+        let mut set = |name: &str, value: OsString| {
+            command.environment.push((name.into(), value));
+        };
         for (name, number) in [
-            ("LOXLEY_TASK_ID", task.0),
-            ("LOXLEY_ATTEMPT", attempt.into()),
+            ("LOXLEY_JOB_ID", u64::from(self.house.job)),
+            ("LOXLEY_TASK_ID", assignment.task.0),
+            ("LOXLEY_ATTEMPT", assignment.attempt.into()),
             ("LOXLEY_SLOT", self.index as u64 + 1),
         ] {
-            command
-                .environment
-                .push((name.into(), number.to_string().into()));
+            set(name, number.to_string().into());
+        }
+        if !what.items.is_empty() {
+            set("LOXLEY_ENTRY", what.items.join(OsStr::new(" ")));
+        }
+        if let Some(path) = &what.checkpoint {
+            set("LOXLEY_CHECKPOINT", path.into());
         }
         command
     }

@@ -1,14 +1,57 @@
 //! What is said at the end of a run.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
-use loxley_balance::{BalanceReport, Observations};
+use loxley_balance::{BalanceReport, Observations, QueueDepths, Sketch};
 use serde_json::json;
 
-use super::engine::Summary;
+use super::halt::Tally;
+
+/// How a run went.
+#[derive(Debug)]
+pub(super) struct Summary {
+    pub(super) tally: Tally,
+    /// Tasks that were neither finished nor failed when the run was stopped.
+    pub(super) left: u64,
+    pub(super) retries: u64,
+    pub(super) stolen: u64,
+    pub(super) copies: u64,
+    pub(super) copies_won: u64,
+    pub(super) deadline_misses: u64,
+    pub(super) interrupted: bool,
+    /// Whether it was stopped early because enough had succeeded.
+    pub(super) is_enough: bool,
+    pub(super) agents: usize,
+    pub(super) busy_ns: Vec<u64>,
+    pub(super) wall: Duration,
+    pub(super) durations: Sketch,
+    pub(super) depths: QueueDepths,
+}
 
 impl Summary {
-    fn balance(&self) -> BalanceReport {
+    /// Of a run on so many slots that has not begun.
+    pub(super) fn new(slots: usize, agents: usize) -> Self {
+        Self {
+            tally: Tally::default(),
+            left: 0,
+            retries: 0,
+            stolen: 0,
+            copies: 0,
+            copies_won: 0,
+            deadline_misses: 0,
+            interrupted: false,
+            is_enough: false,
+            agents,
+            busy_ns: vec![0; slots],
+            wall: Duration::ZERO,
+            durations: Sketch::default(),
+            depths: QueueDepths::default(),
+        }
+    }
+
+    /// The four balance figures.
+    pub(super) fn balance(&self) -> BalanceReport {
         BalanceReport::new(&Observations {
             busy_ns: &self.busy_ns,
             wall_ns: u64::try_from(self.wall.as_nanos()).unwrap_or(u64::MAX),
@@ -28,11 +71,16 @@ impl Summary {
             self.wall.as_secs_f64(),
             self.busy_ns.len()
         )?;
+        if self.agents < self.busy_ns.len() {
+            write!(to, " of {} agents", self.agents)?;
+        }
         for (count, what) in [
+            (tally.skipped, "skipped"),
             (self.retries, "tried again"),
             (self.stolen, "stolen"),
-            (self.copies, "second copies"),
-            (self.copies_won, "second copies won"),
+            (self.copies, "copied"),
+            (self.copies_won, "won by the copy"),
+            (self.deadline_misses, "after their deadline"),
             (self.left, "not finished"),
         ] {
             if count > 0 {
@@ -56,14 +104,17 @@ impl Summary {
         let row = json!({"summary": {
             "succeeded": self.tally.succeeded,
             "failed": self.tally.failed,
+            "skipped": self.tally.skipped,
             "left": self.left,
             "retries": self.retries,
             "stolen": self.stolen,
             "copies": self.copies,
             "copies_won": self.copies_won,
+            "deadline_misses": self.deadline_misses,
             "interrupted": self.interrupted,
             "seconds": self.wall.as_secs_f64(),
             "slots": self.busy_ns.len(),
+            "agents": self.agents,
             "balance": figures,
         }});
         serde_json::to_writer(&mut *to, &row).map_err(io::Error::from)?;

@@ -69,6 +69,8 @@ pub struct Report<'a> {
     pub about: &'a str,
     /// One sentence on what to look for.
     pub look_for: &'a str,
+    /// What else there is to say, a sentence each.
+    pub notes: &'a [String],
     /// The runs that are drawn.
     pub runs: &'a [DrawnRun],
     /// The comparison, if there is more than one variant or seed.
@@ -107,7 +109,7 @@ pub fn html(report: &Report<'_>) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{title} · Loxley</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n\
          <h1>{title}</h1>\n<p class=\"soft\">{about}</p>\n\
-         <p class=\"note\"><b>Look for:</b> {look_for}</p>\n{tabs}{tiles}{gantt}{comparison}\
+         <p class=\"note\"><b>Look for:</b> {look_for}</p>\n{tabs}{tiles}{notes}{gantt}{comparison}\
          <footer>{footer}</footer>\n</main>\n<div id=\"tip\" role=\"status\"></div>\n\
          <script id=\"data\" type=\"application/json\">{json}</script>\n<script>\n{js}</script>\n\
          </body>\n</html>\n",
@@ -117,6 +119,7 @@ pub fn html(report: &Report<'_>) -> String {
         css = include_str!("report.css"),
         tabs = tabs(report.runs),
         tiles = tiles(report.runs),
+        notes = notes(report.notes),
         gantt = CHARTS,
         comparison = report.results.map(comparison).unwrap_or_default(),
         footer = escape(report.command),
@@ -148,6 +151,18 @@ const CHARTS: &str = "\
 <svg id=\"workers\" viewBox=\"0 0 560 210\" role=\"img\" aria-label=\"busy share of each worker\"></svg></section>
 </div>
 ";
+
+fn notes(sentences: &[String]) -> String {
+    if sentences.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("<section class=\"card\"><h2>What moved, and why</h2><ul>");
+    for sentence in sentences {
+        push(&mut text, format_args!("<li>{}</li>", escape(sentence)));
+    }
+    text.push_str("</ul></section>\n");
+    text
+}
 
 fn tabs(runs: &[DrawnRun]) -> String {
     if runs.len() < 2 {
@@ -301,11 +316,13 @@ mod tests {
             title: "a <b>",
             about: "about",
             look_for: "look",
+            notes: &["a note with <b>".to_owned()],
             runs: &runs,
             results: None,
             command: "loxley sim basic",
         });
         assert!(page.contains("<h1>a &lt;b&gt;</h1>"));
+        assert!(page.contains("<li>a note with &lt;b&gt;</li>"));
         assert_eq!(page.matches("</script>").count(), 2);
         for outside in ["http:", "https:", "src=", "@import", "url("] {
             assert!(!page.contains(outside), "{outside}");

@@ -122,10 +122,12 @@ function drawSpans(pen, width) {
     if (w > 34 && h >= 14) {
       pen.fillStyle = "rgba(255,255,255,.92)";
       pen.textAlign = "left";
-      pen.fillText("#" + span.task, Math.max(x, nameWidth()) + 5, y + h / 2 + .5, w - 8);
+      pen.fillText(nameOf(span.task), Math.max(x, nameWidth()) + 5, y + h / 2 + .5, w - 8);
     }
   }
 }
+
+const nameOf = (task) => run.timeline.names?.[task] ?? "#" + task;
 
 function drawStrips(pen, width) {
   const { lanes, column } = run.timeline;
@@ -273,7 +275,7 @@ function hover(canvas, event) {
   const steal = steals.findLast((s) => s.task === span.task && s.at <= span.start);
   const words = { failed: "failed", stopped: "stopped before its end" };
   showTip(event, [
-    `task ${span.task} on ${lanes[lane].name}`,
+    `${run.timeline.names?.[span.task] ?? `task ${span.task}`} on ${lanes[lane].name}`,
     steal && `taken from ${lanes[steal.from].name} at ${duration(steal.at)}`,
     words[span.kind],
     `${duration(span.start)} to ${duration(span.end)}, ran ${duration(span.end - span.start)}`,
