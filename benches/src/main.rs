@@ -12,6 +12,7 @@
 mod measure;
 mod policy;
 mod pool;
+mod predict;
 mod report;
 mod run;
 mod sim;
@@ -81,6 +82,8 @@ enum Part {
     Run(run::Arguments),
     /// The simulator beside SimPy, asimpy and a bare heap.
     Sim(sim::Arguments),
+    /// Real runs of the pool, predicted by the simulator after calibration.
+    Predict,
     /// The deciding core: a task's whole life, steals, rebalancing, memory, large graphs.
     Policy,
 }
@@ -92,6 +95,7 @@ fn main() -> Result<()> {
         Part::Pool(pool) => pool::run(&arguments.options, &pool, &mut report),
         Part::Run(run) => run::run(&arguments.options, &run, &mut report),
         Part::Sim(sim) => sim::run(&sim, &arguments.options, &mut report),
+        Part::Predict => predict::run(&arguments.options),
         Part::Policy => policy::run(&arguments.options, &mut report),
     }
 }
