@@ -21,6 +21,8 @@ pub struct Command {
     pub limits: Limits,
     /// After how long a [`Sink`](crate::Sink) hears that it still runs.
     pub notice: Option<Duration>,
+    /// How often it hears so again after that; never when none is given.
+    pub notice_every: Option<Duration>,
 }
 
 /// Where the output of a command goes. Its input is always empty.

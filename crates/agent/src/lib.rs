@@ -21,6 +21,7 @@ mod ended;
 mod output;
 mod program;
 mod quote;
+mod remote;
 mod slot;
 mod template;
 
@@ -28,5 +29,6 @@ pub use command::{Command, Limits, Streams};
 pub use ended::{Ended, Status, Stopped};
 pub use output::{Files, Sink, Spool, Stream, Tail};
 pub use program::ProgramCache;
+pub use remote::{Agent, AgentError, AgentOptions, Call, FunctionError, Functions, Stopper};
 pub use slot::{Killer, Slot, StartError, Urgency};
 pub use template::{Filling, Template, TemplateError};

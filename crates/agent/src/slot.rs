@@ -220,6 +220,7 @@ struct Watch {
     alarm: Option<Instant>,
     /// When the sink is told that the command still runs.
     notice: Option<Instant>,
+    notice_every: Option<Duration>,
 }
 
 impl Watch {
@@ -247,6 +248,7 @@ impl Watch {
             stopped: None,
             alarm: limits.time.and_then(|time| begun.checked_add(time)),
             notice: command.notice.and_then(|time| begun.checked_add(time)),
+            notice_every: command.notice_every,
         })
     }
 
@@ -279,7 +281,8 @@ impl Watch {
                 return taking.kept;
             }
             if has_passed(self.notice) {
-                self.notice = None;
+                let again = self.notice_every;
+                self.notice = again.and_then(|time| Instant::now().checked_add(time));
                 taking.sink.runs_on();
             }
             if has_passed(self.alarm) {
