@@ -134,10 +134,21 @@ async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Request, next:
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.strip_prefix("Bearer "));
     let Some(caller) = token.and_then(|token| gate.caller(token)) else {
-        let error = ApiError::new(ErrorCode::Unauthorized, "no token, or an unknown one")
-            .with_help("use the access file of the server: LOXLEY_DIR, or --access");
-        return (StatusCode::UNAUTHORIZED, axum::Json(ErrorBody::from(error))).into_response();
+        return refuse(&request);
     };
     request.extensions_mut().insert(caller);
     next.run(request).await
+}
+
+/// Each peer is refused in its own language.
+fn refuse(request: &Request) -> Response {
+    let error = ApiError::new(ErrorCode::Unauthorized, "no token, or an unknown one")
+        .with_help("use the access file of the server: LOXLEY_DIR, or --access");
+    let content = request.headers().get(header::CONTENT_TYPE);
+    let is_grpc =
+        content.is_some_and(|content| content.as_bytes().starts_with(b"application/grpc"));
+    if is_grpc {
+        return tonic::Status::unauthenticated(error.to_string()).into_http();
+    }
+    (StatusCode::UNAUTHORIZED, axum::Json(ErrorBody::from(error))).into_response()
 }

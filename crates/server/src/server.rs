@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use loxley_api::{Access, ApiError, ServerInfo};
-use loxley_journal::{AppendError, Notice, OpenError, SqliteJournal};
+use loxley_journal::{AppendError, Journal, Notice, OpenError, SqliteJournal};
 use loxley_policy::Config;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -136,13 +136,42 @@ impl Server {
         options: ServerOptions,
         routes: impl FnOnce(Context) -> Router,
     ) -> Result<Self, ServerError> {
-        let gate = Arc::new(Gate::open(&options.directory)?);
+        // First: it makes the directory, for its owner alone.
+        let gate = Gate::open(&options.directory)?;
         let (journal, notices) = open_journal(&options.directory)?;
-        let source =
-            HistorySource::open(options.directory.clone()).map_err(ServerError::History)?;
+        let history = HistorySource::open(options.directory.clone());
+        let history = history.map_err(ServerError::History)?;
+        Self::start_with(gate, Box::new(journal), history, notices, options, routes).await
+    }
+
+    /// As [`start`](Self::start), but nothing is written down and nothing can be asked of what is over:
+    /// to measure what durability costs.
+    ///
+    /// # Errors
+    /// When something cannot be read or bound.
+    pub async fn start_in_memory(
+        options: ServerOptions,
+        routes: impl FnOnce(Context) -> Router,
+    ) -> Result<Self, ServerError> {
+        let gate = Gate::open(&options.directory)?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let history = HistorySource::none(now.map_or(0, |since| since.as_nanos() as u64));
+        let journal = Box::new(loxley_journal::MemoryJournal::new());
+        Self::start_with(gate, journal, history, Vec::new(), options, routes).await
+    }
+
+    async fn start_with(
+        gate: Gate,
+        journal: Box<dyn Journal>,
+        history: HistorySource,
+        notices: Vec<Notice>,
+        options: ServerOptions,
+        routes: impl FnOnce(Context) -> Router,
+    ) -> Result<Self, ServerError> {
+        let gate = Arc::new(gate);
         let (handle, running) = engine::start(
-            Box::new(journal),
-            source,
+            journal,
+            history,
             &EngineOptions {
                 config: options.config,
             },

@@ -1,0 +1,147 @@
+//! A server and agents in one process, on loopback and a port of their own.
+#![allow(
+    dead_code,
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    reason = "each test file uses its part, and a test may panic"
+)]
+
+use std::path::Path;
+use std::time::Duration;
+
+use loxley_agent::{Agent, AgentError, AgentOptions, Functions, Stopper};
+use loxley_api::{
+    Access, CommandRequest, Entries, FunctionRequest, JobInfo, JobRequest, TaskRequest, Work,
+};
+use loxley_model::{JobId, Span};
+use loxley_policy::Config;
+use loxley_server::engine::Handle;
+use loxley_server::{Server, ServerError, ServerOptions};
+use tokio::task::JoinHandle;
+
+/// Nothing takes longer than this unless it hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct TestServer {
+    pub(crate) access: Access,
+    pub(crate) handle: Handle,
+    pub(crate) context: loxley_server::Context,
+    running: JoinHandle<Result<(), ServerError>>,
+}
+
+/// Heartbeats short enough for a test.
+pub(crate) fn quick_config() -> Config {
+    let mut config = Config::default();
+    config.heartbeats.suspect_after = Span::from_millis(600);
+    config.heartbeats.lost_after = Span::from_millis(1500);
+    config
+}
+
+impl TestServer {
+    pub(crate) async fn start(directory: &Path) -> Self {
+        Self::start_at(directory, "127.0.0.1:0").await
+    }
+
+    pub(crate) async fn start_at(directory: &Path, listen: &str) -> Self {
+        let server = Server::start(
+            ServerOptions {
+                directory: directory.to_owned(),
+                listen: listen.parse().unwrap(),
+                url: None,
+                config: quick_config(),
+            },
+            |_| axum::Router::new(),
+        )
+        .await
+        .unwrap();
+        Self {
+            access: server.access().clone(),
+            handle: server.context().handle.clone(),
+            context: server.context().clone(),
+            running: tokio::spawn(server.run()),
+        }
+    }
+
+    pub(crate) async fn stop(self) {
+        self.context.stop();
+        self.running.await.unwrap().unwrap();
+    }
+
+    pub(crate) fn agent(&self, name: &str, slots: u32) -> TestAgent {
+        TestAgent::start(self.options(name, slots))
+    }
+
+    pub(crate) fn options(&self, name: &str, slots: u32) -> AgentOptions {
+        AgentOptions {
+            slots,
+            functions: functions(),
+            ..AgentOptions::new(self.access.clone(), name)
+        }
+    }
+
+    pub(crate) async fn over(&self, job: JobId) -> JobInfo {
+        tokio::time::timeout(PATIENCE, self.handle.wait(job))
+            .await
+            .expect("the job ends")
+            .unwrap()
+    }
+}
+
+fn functions() -> Functions {
+    Functions::default()
+        .with("echo", |call| Ok(call.input.to_vec()))
+        .with("panic", |_| panic!("on purpose"))
+}
+
+pub(crate) struct TestAgent {
+    pub(crate) stopper: Stopper,
+    running: JoinHandle<Result<(), AgentError>>,
+}
+
+impl TestAgent {
+    pub(crate) fn start(options: AgentOptions) -> Self {
+        let agent = Agent::new(options);
+        let stopper = agent.stopper();
+        let running = tokio::spawn(agent.run());
+        Self { stopper, running }
+    }
+
+    pub(crate) async fn ended(self) -> Result<(), AgentError> {
+        tokio::time::timeout(PATIENCE, self.running)
+            .await
+            .expect("the agent ends")
+            .unwrap()
+    }
+}
+
+pub(crate) fn command(words: &[&str]) -> TaskRequest {
+    TaskRequest::new(Work::Command(CommandRequest {
+        words: words.iter().map(|word| (*word).to_owned()).collect(),
+        ..CommandRequest::default()
+    }))
+}
+
+pub(crate) fn function(name: &str, input: &[u8]) -> TaskRequest {
+    TaskRequest::new(Work::Function(FunctionRequest {
+        name: name.to_owned(),
+        input: loxley_api::Blob(input.to_vec()),
+    }))
+}
+
+pub(crate) fn job(tasks: Vec<TaskRequest>) -> JobRequest {
+    JobRequest {
+        tasks,
+        ..JobRequest::default()
+    }
+}
+
+pub(crate) fn array(task: TaskRequest, last: u64) -> JobRequest {
+    job(vec![TaskRequest {
+        entries: Some(Entries::Range {
+            first: 1,
+            last,
+            step: 1,
+        }),
+        ..task
+    }])
+}
