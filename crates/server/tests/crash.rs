@@ -1,0 +1,264 @@
+//! Processes that die at the worst moment: nothing accepted is lost, nothing finishes twice.
+//!
+//! This program plays the server and the agents as well: a test starts it again with a role in its
+//! environment (see `a_process_of_another_test`), and kills it.
+
+mod support;
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use loxley_agent::{Agent, AgentOptions, Functions};
+use loxley_api::Access;
+use loxley_journal::{History, Options, SqliteJournal, TaskQuery};
+use loxley_model::JobId;
+use loxley_server::engine::replay;
+use support::{PATIENCE, TestServer, array, function};
+
+const ROLE: &str = "LOXLEY_TEST_ROLE";
+const DIRECTORY: &str = "LOXLEY_TEST_DIRECTORY";
+const PORT: &str = "LOXLEY_TEST_PORT";
+
+/// Not a test of its own: what the other tests start and kill.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_of_another_test() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    let directory = std::env::var(DIRECTORY).expect("the parent says where");
+    let directory = Path::new(&directory);
+    if role == "server" {
+        let port = std::env::var(PORT).expect("the parent says which port");
+        let server = TestServer::start_at(directory, &format!("127.0.0.1:{port}")).await;
+        let ready = directory.join("ready");
+        std::fs::write(ready, server.access.url.as_bytes()).expect("the directory is there");
+        std::future::pending::<()>().await;
+    }
+    let access = Access::read(&directory.join(Access::FILE)).expect("the server wrote it");
+    let log = directory.join(format!("{role}.log"));
+    let functions = Functions::default().with("note", move |call| {
+        let mut log = OpenOptions::new().create(true).append(true).open(&log)?;
+        log.write_all(&[call.input, b"\n"].concat())?;
+        std::thread::sleep(Duration::from_millis(2));
+        Ok(call.input.to_vec())
+    });
+    let options = AgentOptions {
+        slots: 2,
+        functions,
+        ..AgentOptions::new(access, &role)
+    };
+    let _ = Agent::new(options).run().await;
+}
+
+/// A process that is killed when the test is done with it.
+struct Process(Child);
+
+impl Process {
+    fn start(role: &str, directory: &Path, port: u16, failpoint: Option<&str>) -> Self {
+        let program = std::env::current_exe().expect("this program has a path");
+        let mut command = Command::new(program);
+        command
+            .args(["--exact", "a_process_of_another_test"])
+            .env(ROLE, role)
+            .env(DIRECTORY, directory)
+            .env(PORT, port.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        if let Some(failpoint) = failpoint {
+            command.env("LOXLEY_FAILPOINT", failpoint);
+        }
+        Self(command.spawn().expect("it starts"))
+    }
+
+    /// A server that listens.
+    fn server(directory: &Path, port: u16, failpoint: Option<&str>) -> Self {
+        let ready = directory.join("ready");
+        let _ = std::fs::remove_file(&ready);
+        let mut this = Self::start("server", directory, port, failpoint);
+        let begun = Instant::now();
+        while !ready.exists() && this.0.try_wait().expect("it is our child").is_none() {
+            assert!(begun.elapsed() < PATIENCE, "the server listens");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        this
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.0.try_wait().expect("it is our child").is_some()
+    }
+
+    fn kill(mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.0.id().to_string();
+        let status = Command::new("kill").args([signal, &pid]).status();
+        assert!(status.expect("kill runs").success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A free port that stays the same for every server of a test.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+    listener.local_addr().expect("it is bound").port()
+}
+
+const TASKS: u64 = 300;
+
+/// Accepts a job and leaves it in the journal, without an agent.
+async fn prepare(directory: &Path) -> JobId {
+    let server = TestServer::start(directory).await;
+    let request = array(function("note", b""), TASKS);
+    let accepted = server
+        .handle
+        .submit(&request, "me")
+        .await
+        .expect("it is accepted");
+    server.stop().await;
+    accepted.id
+}
+
+/// Waits until the history says that the job is over.
+fn wait_for_end(directory: &Path, job: JobId, mut meanwhile: impl FnMut()) {
+    let begun = Instant::now();
+    let history = History::open(directory).expect("the journal is there");
+    loop {
+        let row = history
+            .job(job)
+            .expect("it can be read")
+            .expect("it was accepted");
+        if row.state != loxley_journal::JobState::Open {
+            assert_eq!((row.succeeded, row.failed, row.cancelled), (TASKS, 0, 0));
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "the job ends: {row:?}");
+        meanwhile();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Every task is in the history once, and the journal leads to the same decisions.
+fn check_books(directory: &Path, job: JobId) {
+    let history = History::open(directory).expect("the journal is there");
+    let query = TaskQuery {
+        job: Some(job),
+        limit: 10_000,
+        ..TaskQuery::default()
+    };
+    let rows = history.tasks(&query).expect("it can be read").rows;
+    assert_eq!(rows.len() as u64, TASKS);
+    let opened = SqliteJournal::open(directory, &Options::default()).expect("nobody has it");
+    let mut journal = opened.journal;
+    let replayed = replay(&mut journal).expect("the same decisions");
+    assert_eq!(
+        (replayed.counts.finished, replayed.counts.submitted),
+        (TASKS, TASKS)
+    );
+}
+
+/// How often tasks ran, by what the agents wrote down themselves.
+fn runs(directory: &Path) -> Vec<u64> {
+    let mut runs = vec![0; TASKS as usize + 1];
+    for agent in ["a", "b"] {
+        let log = std::fs::read_to_string(directory.join(format!("{agent}.log")));
+        for line in log.unwrap_or_default().lines() {
+            let entry: usize = line.parse().expect("a whole line");
+            runs[entry] += 1;
+        }
+    }
+    runs
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_killed_again_and_again_loses_nothing_and_runs_nothing_twice() {
+    let scratch = tempfile::tempdir().expect("there is room");
+    let directory = scratch.path();
+    let job = prepare(directory).await;
+    let port = free_port();
+    let server = Process::server(directory, port, None);
+    let _agents = ["a", "b"].map(|name| Process::start(name, directory, port, None));
+    std::thread::sleep(Duration::from_millis(200));
+    server.kill();
+    let places = [
+        "journal.before_write@5",
+        "journal.before_commit@7",
+        "journal.after_commit@6",
+        "journal.after_commit@2",
+    ];
+    for place in places {
+        let mut server = Process::server(directory, port, Some(place));
+        let begun = Instant::now();
+        while !server.has_ended() && begun.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        server.kill();
+    }
+    let server = Process::server(directory, port, None);
+    wait_for_end(directory, job, || {});
+    server.kill();
+    check_books(directory, job);
+    // The agents never died: each task ran exactly once.
+    let runs = runs(directory);
+    assert!(runs[1..].iter().all(|count| *count == 1), "{runs:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_agent_s_tasks_go_to_others_and_end_once() {
+    let scratch = tempfile::tempdir().expect("there is room");
+    let directory = scratch.path();
+    let job = prepare(directory).await;
+    let port = free_port();
+    let server = Process::server(directory, port, None);
+    let first = Process::start("a", directory, port, None);
+    std::thread::sleep(Duration::from_millis(150));
+    first.kill();
+    let _second = Process::start("b", directory, port, None);
+    wait_for_end(directory, job, || {});
+    server.kill();
+    check_books(directory, job);
+    let runs = runs(directory);
+    assert!(
+        runs[1..].iter().all(|count| (1..=2).contains(count)),
+        "{runs:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_was_stopped_beyond_its_lease_cannot_finish_a_task_twice() {
+    let scratch = tempfile::tempdir().expect("there is room");
+    let directory = scratch.path();
+    let job = prepare(directory).await;
+    let port = free_port();
+    let server = Process::server(directory, port, None);
+    let first = Process::start("a", directory, port, None);
+    std::thread::sleep(Duration::from_millis(150));
+    first.signal("-STOP");
+    let _second = Process::start("b", directory, port, None);
+    // Longer than it takes to be given up.
+    std::thread::sleep(Duration::from_secs(3));
+    first.signal("-CONT");
+    wait_for_end(directory, job, || {});
+    // Whatever it still wanted to say has been said by now.
+    std::thread::sleep(Duration::from_millis(300));
+    server.kill();
+    check_books(directory, job);
+    let history = History::open(directory).expect("the journal is there");
+    let row = history
+        .job(job)
+        .expect("it can be read")
+        .expect("it is there");
+    assert_eq!(row.state, loxley_journal::JobState::Succeeded);
+}
