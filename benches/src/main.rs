@@ -13,6 +13,7 @@ mod measure;
 mod policy;
 mod pool;
 mod predict;
+mod python;
 mod report;
 mod run;
 mod sim;
@@ -84,6 +85,8 @@ enum Part {
     Sim(sim::Arguments),
     /// Real runs of the pool, predicted by the simulator after calibration.
     Predict,
+    /// The Python package beside ProcessPoolExecutor, multiprocessing, joblib, Dask and pure Python.
+    Python(python::Arguments),
     /// The deciding core: a task's whole life, steals, rebalancing, memory, large graphs.
     Policy,
 }
@@ -96,6 +99,7 @@ fn main() -> Result<()> {
         Part::Run(run) => run::run(&arguments.options, &run, &mut report),
         Part::Sim(sim) => sim::run(&sim, &arguments.options, &mut report),
         Part::Predict => predict::run(&arguments.options),
+        Part::Python(python) => python::run(&python, &arguments.options),
         Part::Policy => policy::run(&arguments.options, &mut report),
     }
 }

@@ -254,11 +254,21 @@ def test_a_straggler_is_given_a_second_chance(tmp_path):
 
 def test_the_initializer_runs_in_each_process():
     def remember(value):
-        sys.loxley_test_value = value
+        loxley.local.value = value
 
     with loxley.Executor(2, initializer=remember, initargs=("set",)) as executor:
-        values = executor.map(lambda _: sys.loxley_test_value, range(10), chunksize=1)
+        values = executor.map(lambda _: loxley.local.value, range(10), chunksize=1)
         assert set(values) == {"set"}
+
+
+def test_an_initializer_with_a_great_deal_to_remember():
+    blob = os.urandom(1 << 20)
+
+    def remember(value):
+        sys.loxley_test_value = len(value)
+
+    with loxley.Executor(2, initializer=remember, initargs=(blob,)) as executor:
+        assert executor.submit(lambda: sys.loxley_test_value).result(20) == 1 << 20
 
 
 def test_an_initializer_that_fails_breaks_the_executor():

@@ -6,6 +6,8 @@
 - :mod:`loxley.simulation`: the same scheduler in virtual time.
 """
 
+import types as _types
+
 from loxley import partition, simulation
 from loxley._core import VERSION as __version__
 from loxley._core import Advice, BalanceReport, Metrics, Router, TaskQueue
@@ -16,6 +18,10 @@ from loxley._samples import UtilizationSample
 from loxley.partition import advise
 from loxley.simulation import simulate
 from loxley._scheduling import Agent, Task, WorkStealingScheduler
+
+#: A place for what an initializer prepares and calls in the same process use. Functions that travel by
+#: value have globals of their own, so a global variable would not do.
+local = _types.SimpleNamespace()
 
 __all__ = [
     "Advice",
@@ -34,6 +40,7 @@ __all__ = [
     "WorkerLost",
     "__version__",
     "advise",
+    "local",
     "partition",
     "simulate",
     "simulation",

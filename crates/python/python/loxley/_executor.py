@@ -70,7 +70,8 @@ class Executor(_Submitting):
     ...     urgent.result()
     6
 
-    ``initializer`` is called with ``initargs`` in each process. ``max_tasks_per_child`` is after how many
+    ``initializer`` is called with ``initargs`` in each process; ``loxley.local`` is a place for what it
+    prepares. ``max_tasks_per_child`` is after how many
     calls (pieces of a map count as one) a process is replaced. ``mp_context`` starts the processes by
     ``multiprocessing``; without it each is a fresh interpreter.
     """

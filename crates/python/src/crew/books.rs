@@ -139,7 +139,8 @@ impl Books {
 
     // Lines.
 
-    /// A line to a process that is about to start. It gets calls once it is ready.
+    /// A line to a process that is about to start. It gets calls once it is ready. Whoever listens to
+    /// it writes the setup: that may have to wait until the process reads.
     pub(crate) fn open_line(&mut self, stream: UnixStream, setup: &[u8]) -> AgentId {
         self.next_agent += 1;
         let id = AgentId(self.next_agent);
@@ -155,7 +156,6 @@ impl Books {
             busy_ns: 0,
         };
         self.lines.insert(id, line);
-        self.dirty.push(id);
         id
     }
 
@@ -217,6 +217,10 @@ impl Books {
     pub(crate) fn outbox_len(&self) -> usize {
         let dirty = self.dirty.iter().filter_map(|agent| self.lines.get(agent));
         dirty.map(|line| line.outbox.len()).sum()
+    }
+
+    pub(crate) fn stream(&self, agent: AgentId) -> Option<Arc<Mutex<UnixStream>>> {
+        Some(Arc::clone(&self.lines.get(&agent)?.stream))
     }
 
     pub(crate) fn take_outbox(&mut self, agent: AgentId) -> Vec<u8> {

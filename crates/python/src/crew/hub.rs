@@ -97,7 +97,7 @@ impl Hub {
         let reader = ours.try_clone()?;
         let mut books = self.books(py);
         let agent = books.open_line(ours, setup);
-        self.leave(py, books);
+        drop(books);
         let weak = Arc::downgrade(&self.desk);
         thread::Builder::new()
             .name("loxley-hub-line".into())
@@ -275,6 +275,10 @@ fn show(py: Python<'_>, event: Event) -> (&'static str, u64, Py<PyAny>, f64) {
 /// Reads what a process says, until it is gone.
 fn listen(desk: &Weak<Desk>, agent: AgentId, reader: UnixStream) {
     let mut frames = Frames::new(reader);
+    if let Some(desk) = desk.upgrade() {
+        let stream = desk.lock().stream(agent);
+        desk.flush(stream.map(|stream| (agent, stream)).into_iter().collect());
+    }
     loop {
         let first = frames.next();
         let Some(desk) = desk.upgrade() else {

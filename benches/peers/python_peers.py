@@ -1,0 +1,223 @@
+"""The Python package beside its peers: one run, in turns, ratios.
+
+Started by ``loxley-bench python`` in an environment that has Loxley and the peers. Every pool has the same
+number of processes, stays open and has warmed up; what is measured is the calls. A contender that needs
+seconds for a tenth of the calls is given a tenth, and its time is scaled: that is marked.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import multiprocessing
+import os
+import random
+import statistics
+import sys
+import time
+
+WORKERS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def nothing(item):
+    return item
+
+
+def spin(rounds):
+    """Works for a time in proportion to ``rounds``."""
+    total = 0
+    for number in range(rounds):
+        total += number & 7
+    return total
+
+
+def rounds_per_millisecond():
+    best = 0.0
+    for _ in range(5):
+        begin = time.perf_counter()
+        spin(100_000)
+        best = max(best, 100_000 / (time.perf_counter() - begin) / 1000.0)
+    return best
+
+
+def heavy_tail(count, mean_milliseconds):
+    """Costs of which one in a hundred is many times the mean, in rounds of `spin`."""
+    chance = random.Random(20)
+    costs = [min(chance.paretovariate(1.3), 60.0) for _ in range(count)]
+    scale = mean_milliseconds * rounds_per_millisecond() * count / sum(costs)
+    return [int(cost * scale) for cost in costs]
+
+
+class Contender:
+    """A name, how to run all items, and which share of them it is given."""
+
+    def __init__(self, name, run, share=1):
+        self.name, self.run, self.share = name, run, share
+
+
+def loxley_map(executor):
+    return lambda function, items: list(executor.map(function, items))
+
+
+def pool_map(executor, chunksize):
+    return lambda function, items: list(executor.map(function, items, chunksize=chunksize))
+
+
+def lineup(only):
+    """Every contender that is installed, with an open pool."""
+    import loxley
+
+    executor = loxley.Executor(WORKERS)
+    process_pool = concurrent.futures.ProcessPoolExecutor(WORKERS)
+    pool = multiprocessing.Pool(WORKERS)
+    found = {
+        "loxley": [("loxley", loxley_map(executor), 1)],
+        "process_pool": [
+            ("ProcessPoolExecutor, chunksize 1", pool_map(process_pool, 1), 10),
+            *(
+                (f"ProcessPoolExecutor, chunksize {size}", pool_map(process_pool, size), 1)
+                for size in (4, 16, 1000, 12_500, 50_000)
+            ),
+        ],
+        "multiprocessing": [
+            ("multiprocessing.Pool", lambda function, items: pool.map(function, items), 1)
+        ],
+    }
+    try:
+        from joblib import Parallel, delayed
+
+        def run_joblib(function, items):
+            return parallel(delayed(function)(item) for item in items)
+
+        parallel = Parallel(n_jobs=WORKERS)
+        parallel.__enter__()
+        found["joblib"] = [("joblib (loky)", run_joblib, 1)]
+    except ImportError:
+        pass
+    try:
+        import distributed
+
+        cluster = distributed.LocalCluster(
+            n_workers=WORKERS, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        )
+        client = distributed.Client(cluster)
+
+        def run_dask(function, items):
+            return client.gather(client.map(function, items, pure=False))
+
+        found["dask"] = [("Dask", run_dask, 50)]
+    except ImportError:
+        pass
+    return [
+        Contender(*entry)
+        for name, entries in found.items()
+        if not only or name in only
+        for entry in entries
+    ]
+
+
+def measure(contenders, function, items, rounds, scale_slow):
+    """Seconds of each contender in each round, the rounds starting with another one each time."""
+    times = {contender.name: [] for contender in contenders}
+    for contender in contenders:
+        contender.run(function, items[: 4 * WORKERS])
+    for turn in range(rounds):
+        for contender in contenders[turn % len(contenders) :] + contenders[: turn % len(contenders)]:
+            share = contender.share if scale_slow else 1
+            mine = items[: len(items) // share]
+            begin = time.perf_counter()
+            results = contender.run(function, mine)
+            seconds = time.perf_counter() - begin
+            assert len(results) == len(mine)
+            times[contender.name].append(seconds * share)
+    return times
+
+
+def report(case, contenders, times, extra):
+    ours = statistics.median(times["loxley"])
+    for contender in contenders:
+        median = statistics.median(times[contender.name])
+        yield {
+            "case": case,
+            "contender": contender.name,
+            "seconds": round(median, 6),
+            "best_seconds": round(min(times[contender.name]), 6),
+            "ratio_to_loxley": round(median / ours, 3),
+            "scaled_from_share": contender.share,
+            **extra,
+        }
+
+
+def pools(options):
+    if not options.wants("noop") and not options.wants("heavy-tail"):
+        return
+    contenders = lineup(options.only)
+    rounds = 1 if options.quick else 3
+    count = 10_000 if options.quick else 100_000
+    items = list(range(count))
+    if options.wants("noop"):
+        times = measure(contenders, nothing, items, rounds, scale_slow=True)
+        yield from report(f"noop-{count}", contenders, times, {"workers": WORKERS})
+    if not options.wants("heavy-tail"):
+        return
+    count = 200 if options.quick else 2_000
+    costs = heavy_tail(count, 1.0)
+    # Large chunks cannot be meant for calls of milliseconds: the best of the small ones counts.
+    small = [c for c in contenders if not c.name.endswith(("1000", "12500", "50000"))]
+    times = measure(small, spin, costs, rounds, scale_slow=False)
+    bound = max(sum(costs) / WORKERS, max(costs)) / rounds_per_millisecond() / 1000.0
+    for contender in small:
+        contender.share = 1
+    yield from report(f"heavy-tail-{count}", small, times, {"lower_bound_s": round(bound, 3)})
+
+
+def scheduler(options):
+    """`submit_task` beside a plain scheduler of the same interface, which scans every agent."""
+    import loxley
+
+    sys.path.insert(0, options.oracle)
+    import pure_scheduler
+
+    for agents in (10, 1_000) if options.wants("submit_task") else ():
+        times = {"loxley": [], "pure Python": []}
+        for _ in range(3 if options.quick else 7):
+            for name, library in (("loxley", loxley), ("pure Python", pure_scheduler)):
+                fleet = library.WorkStealingScheduler()
+                for number in range(agents):
+                    skills = {"python", f"skill-{number % 10}"}
+                    fleet.register_agent(library.Agent(f"agent-{number}", skills))
+                tasks = [
+                    library.Task(f"task-{number}", {"python"}, 1 + number % 5)
+                    for number in range(200 if agents > 100 else 1_000)
+                ]
+                begin = time.perf_counter()
+                for task in tasks:
+                    fleet.submit_task(task)
+                times[name].append((time.perf_counter() - begin) / len(tasks))
+        contenders = [Contender(name, None) for name in times]
+        yield from report(f"submit_task-{agents}-agents", contenders, times, {})
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="", type=lambda text: text.split(",") if text else [])
+    parser.add_argument("--oracle", default=".")
+    parser.add_argument("--filter", default="", type=lambda text: text.split(",") if text else [])
+    options = parser.parse_args()
+    options.wants = lambda case: not options.filter or any(t in case for t in options.filter)
+    for rows in (scheduler(options), pools(options)):
+        for row in rows:
+            if options.json:
+                print(json.dumps(row), flush=True)
+                continue
+            mark = f"  (a {row['scaled_from_share']}th, scaled)" if row["scaled_from_share"] > 1 else ""
+            print(
+                f"{row['case']:24} {row['contender']:36} {row['seconds'] * 1e3:12.4f} ms"
+                f" {row['ratio_to_loxley']:9.2f} x{mark}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
