@@ -6,6 +6,7 @@
 
 mod plain;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -44,7 +45,11 @@ const FLEETS: [(&str, usize); 4] = [
     ("lifecycle/10000", 10_000),
 ];
 
-/// Submit, place, start, finish: nanoseconds a task, with a million others queued.
+/// How many inputs a busy driver has at hand at once.
+const FRAME: usize = 64;
+
+/// Submit, place, start, finish: nanoseconds a task, with a million others queued. Inputs come in
+/// frames, as they do on a busy server, except where the case says otherwise.
 fn lifecycle(options: &Options, report: &mut Report, queued: usize) {
     let cycles = size(options, 300_000, 30_000);
     for (case, agents) in FLEETS.into_iter().filter(|(case, _)| options.wants(case)) {
@@ -55,27 +60,28 @@ fn lifecycle(options: &Options, report: &mut Report, queued: usize) {
         let samples = interleaved(
             options.effort(),
             &mut [
-                Contender::new("loxley", Role::Subject, || fleet.cycles(cycles)),
+                Contender::new("loxley", Role::Subject, || fleet.cycles(cycles, FRAME)),
                 Contender::new("plain scan", Role::Peer, || plain.cycles(plain_cycles)),
             ],
         );
         report.case(case, "ns/task", Some(Goal::AtMost(1_000.0)), &samples);
     }
-    if options.wants("lifecycle/flat") {
+    for (case, frame) in [("lifecycle/flat", FRAME), ("lifecycle/flat, one by one", 1)] {
+        if !options.wants(case) {
+            continue;
+        }
         let (mut small, mut large) = (Fleet::filled(10, queued), Fleet::filled(10_000, queued));
         let samples = interleaved(
             options.effort(),
             &mut [
-                Contender::new("10,000 agents", Role::Subject, || large.cycles(cycles)),
-                Contender::new("10 agents", Role::Peer, || small.cycles(cycles)),
+                Contender::new("10,000 agents", Role::Subject, || {
+                    large.cycles(cycles, frame)
+                }),
+                Contender::new("10 agents", Role::Peer, || small.cycles(cycles, frame)),
             ],
         );
-        report.case(
-            "lifecycle/flat",
-            "ns/task",
-            Some(Goal::Times(2.0, "10 agents")),
-            &samples,
-        );
+        let goal = Some(Goal::Times(2.0, "10 agents"));
+        report.case(case, "ns/task", goal, &samples);
     }
 }
 
@@ -264,27 +270,47 @@ impl Fleet {
         specs
     }
 
-    /// One whole life for each of `count` tasks; nanoseconds a task.
-    fn cycles(&mut self, count: usize) -> f64 {
-        let specs: Vec<TaskSpec> = (0..count).map(|_| self.task()).collect();
+    /// One whole life for each of `count` tasks, `frame` of them side by side; nanoseconds a task.
+    fn cycles(&mut self, count: usize, frame: usize) -> f64 {
+        let mut specs: VecDeque<TaskSpec> = (0..count).map(|_| self.task()).collect();
         let start = Instant::now();
-        for spec in specs {
-            let job = JobSpec::new(JobId(spec.id.0));
-            self.handle(Input::TasksSubmitted {
-                job,
-                tasks: vec![spec],
+        while !specs.is_empty() {
+            let here = frame.min(specs.len());
+            for spec in specs.drain(..here) {
+                let job = JobSpec::new(JobId(spec.id.0));
+                let tasks = vec![spec];
+                self.handle(Input::TasksSubmitted { job, tasks });
+            }
+            let agents = self.agents as u64;
+            let asks = (0..here).map(|_| Input::WorkRequested {
+                agent: AgentId(self.rng.below(agents)),
+                want: 1,
             });
-            let agent = AgentId(self.rng.below(self.agents as u64));
-            self.handle(Input::WorkRequested { agent, want: 1 });
-            let (task, lease) = self.assigned();
-            self.handle(Input::TaskStarted { task, lease });
-            self.handle(Input::TaskFinished {
+            let asks: Vec<Input> = asks.collect();
+            let mut held = Vec::with_capacity(here);
+            self.handle_frame(asks, |fleet| held.push(fleet.assigned()));
+            let starts = held.iter().copied();
+            let starts = starts.map(|(task, lease)| Input::TaskStarted { task, lease });
+            self.handle_frame(starts.collect(), |_| {});
+            let outcome = Outcome::Succeeded;
+            let ends = held.into_iter().map(|(task, lease)| Input::TaskFinished {
                 task,
                 lease,
-                outcome: Outcome::Succeeded,
+                outcome,
             });
+            self.handle_frame(ends.collect(), |_| {});
         }
         start.elapsed().as_nanos() as f64 / count as f64
+    }
+
+    fn handle_frame(&mut self, inputs: Vec<Input>, mut after_each: impl FnMut(&Self)) {
+        if inputs.len() > 1 {
+            self.scheduler.foresee(&inputs);
+        }
+        for input in inputs {
+            self.handle(input);
+            after_each(self);
+        }
     }
 
     fn assigned(&self) -> (TaskId, Lease) {

@@ -37,7 +37,10 @@ pub(crate) fn test(suite: &Suite) -> Result<()> {
         finish(command)
     };
     run("maturin", &["develop", "--quiet"])?;
-    run("mypy", &["--config-file", "pyproject.toml", "python/loxley"])?;
+    run(
+        "mypy",
+        &["--config-file", "pyproject.toml", "python/loxley"],
+    )?;
     run("pytest", &["--timeout", "120"])
 }
 

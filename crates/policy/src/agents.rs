@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use loxley_model::{
     AgentId, AgentSpec, Dispatch, Lease, Resources, SkillId, SkillSet, Span, TaskId, Time,
 };
+use smallvec::SmallVec;
 
 use crate::paged::Paged;
 use crate::queue::Queue;
@@ -17,44 +18,54 @@ use crate::refs::{AgentRef, CohortRef, TaskRef};
 use crate::tournament::{ABSENT, ClassBits, Loot, Ranking, Victims};
 use crate::view::Liveness;
 
+/// An agent. With ten thousand of these, most are found cold in memory: what is needed for every task
+/// comes first and close together, what is needed seldom comes last.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Agent {
-    pub(crate) spec: AgentSpec,
-    /// Tells a late timer of an earlier agent at this place from one of this agent.
-    pub(crate) incarnation: u32,
-    pub(crate) cohort: CohortRef,
-    /// Its position within the cohort.
-    pub(crate) position: usize,
+    pub(crate) id: AgentId,
     pub(crate) queue: Queue,
     /// The expected cost of all queued tasks.
     pub(crate) queued_cost: Span,
-    /// Everything it holds a lease for.
-    pub(crate) in_hand: Vec<InHand>,
-    /// How many of these it has not started.
-    pub(crate) unstarted: u32,
-    /// How many of these are large.
-    pub(crate) large_in_hand: u32,
-    pub(crate) used: Resources,
+    /// How many tasks it runs at once.
+    pub(crate) slots: u32,
+    pub(crate) cohort: CohortRef,
+    /// Its position within the cohort.
+    pub(crate) position: u32,
     /// Its open request for work.
     pub(crate) want: u32,
-    /// Tasks on their way to it that others were asked to give back.
-    pub(crate) awaited: u32,
-    /// Its position among the hungry of its cohort.
-    pub(crate) hungry_at: Option<usize>,
+    /// How many tasks in hand it has not started.
+    pub(crate) unstarted: u32,
+    /// How many tasks in hand are large.
+    pub(crate) large_in_hand: u32,
+    pub(crate) dispatch: Dispatch,
+    pub(crate) liveness: Liveness,
+    /// Whether the ranking of its cohort is behind it.
+    pub(crate) rank_is_stale: bool,
+    /// Whether the tree of victims of its cohort is behind it.
+    pub(crate) loot_is_stale: bool,
     /// How many tasks went past one that waits for room.
     pub(crate) bypassed: u32,
-    pub(crate) liveness: Liveness,
-    pub(crate) last_heard: Time,
+    /// Its position among the hungry of its cohort.
+    pub(crate) hungry_at: Option<u32>,
+    /// Everything it holds a lease for.
+    pub(crate) in_hand: SmallVec<[InHand; 2]>,
+    /// When the tasks in hand are next checked for time limits and stragglers.
+    pub(crate) check_at: Time,
     pub(crate) throttle: f64,
+    pub(crate) record: Record,
+    pub(crate) used: Resources,
+    /// Tells a late timer of an earlier agent at this place from one of this agent.
+    pub(crate) incarnation: u32,
+    /// Tasks on their way to it that others were asked to give back.
+    pub(crate) awaited: u32,
+    pub(crate) last_heard: Time,
     pub(crate) round_trip: Span,
     pub(crate) robbed_at: Option<Time>,
     pub(crate) refusals: u32,
     pub(crate) no_asking_until: Time,
-    /// When the tasks in hand are next checked for time limits and stragglers.
-    pub(crate) check_at: Time,
-    pub(crate) record: Record,
-    /// Whether the trees of its cohort are behind it.
-    pub(crate) is_stale: bool,
+    pub(crate) skills: SkillSet,
+    pub(crate) resources: Resources,
 }
 
 /// A task in hand.
@@ -66,9 +77,8 @@ pub(crate) struct InHand {
 
 /// What was learned of an agent.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Record {
-    pub(crate) completed: u64,
-    pub(crate) failed: u64,
     /// Successes and failures, the older the less they count.
     pub(crate) successes: f64,
     pub(crate) failures: f64,
@@ -77,9 +87,11 @@ pub(crate) struct Record {
     pub(crate) speed: f64,
     /// The mean length of its tasks, the later ones counting more.
     pub(crate) mean_duration: Option<Span>,
-    pub(crate) skills: Vec<SkillRecord>,
+    pub(crate) completed: u64,
     /// Whether any skill failed lately or is suspended.
     pub(crate) is_troubled: bool,
+    pub(crate) failed: u64,
+    pub(crate) skills: Vec<SkillRecord>,
 }
 
 /// What was learned of one skill of an agent.
@@ -174,10 +186,10 @@ impl Agent {
         if self.liveness != Liveness::Alive {
             return 0;
         }
-        match self.spec.dispatch {
+        match self.dispatch {
             Dispatch::OnRequest => self.want,
             Dispatch::KeepFull => {
-                let full = self.spec.slots + self.backlog_depth(depth_max);
+                let full = self.slots + self.backlog_depth(depth_max);
                 full.saturating_sub(self.in_hand.len() as u32)
             }
         }
@@ -191,7 +203,7 @@ impl Agent {
             return depth_max.min(1);
         };
         let round_trip = self.round_trip.max(ASSUMED_ROUND_TRIP);
-        let finished = (2 * round_trip.0).saturating_mul(self.spec.slots.into()) / mean.0.max(1);
+        let finished = (2 * round_trip.0).saturating_mul(self.slots.into()) / mean.0.max(1);
         let wanted = u32::try_from(finished)
             .unwrap_or(u32::MAX)
             .saturating_add(1);
@@ -201,14 +213,13 @@ impl Agent {
 
     /// Whether a task given to it now would start at once.
     pub(crate) fn has_free_slot(&self) -> bool {
-        (self.in_hand.len() as u32) < self.spec.slots
-            || (self.spec.dispatch == Dispatch::OnRequest && self.want > 0)
+        (self.in_hand.len() as u32) < self.slots
+            || (self.dispatch == Dispatch::OnRequest && self.want > 0)
     }
 
     /// The skills it has at present.
     pub(crate) fn effective_skills(&self) -> SkillSet {
-        self.spec
-            .skills
+        self.skills
             .iter()
             .filter(|skill| !self.record.is_suspended(*skill))
             .collect()
@@ -250,12 +261,14 @@ pub(crate) struct Agents {
     /// How many times each id has registered.
     incarnations: BTreeMap<AgentId, u32>,
     pub(crate) cohorts: Vec<Cohort>,
-    /// The best key of each cohort's ranking, close together: this is asked for every task.
-    pub(crate) best_keys: Vec<i64>,
+    /// The best keys of the cohorts, close together: these are asked for every task.
+    pub(crate) best: Ranking,
     cohort_of: BTreeMap<(SkillSet, Resources), CohortRef>,
     /// Changes whenever a cohort becomes empty or stops being so: what classes remember is outdated.
     pub(crate) generation: u64,
     pub(crate) total_slots: u64,
+    /// How many agents have room and found nothing to do.
+    pub(crate) hungry_count: usize,
 }
 
 impl Agents {
@@ -280,18 +293,27 @@ impl Agents {
         self.entries[agent.index()].as_ref()
     }
 
+    /// Has all that is needed of an agent fetched from memory at once, while the caller goes on.
+    pub(crate) fn touch(&self, agent: AgentRef) {
+        let this = &self[agent];
+        core::hint::black_box((this.want, this.check_at, this.record.completed));
+    }
+
     pub(crate) fn insert(&mut self, spec: AgentSpec, now: Time) -> AgentRef {
         let id = spec.id;
         let incarnation = self.incarnations.entry(id).or_default();
         *incarnation += 1;
         self.total_slots += u64::from(spec.slots);
         let agent = Agent {
+            id,
+            slots: spec.slots,
+            dispatch: spec.dispatch,
             incarnation: *incarnation,
             cohort: CohortRef::new(0),
             position: 0,
             queue: Queue::default(),
             queued_cost: Span::ZERO,
-            in_hand: Vec::new(),
+            in_hand: SmallVec::new(),
             unstarted: 0,
             large_in_hand: 0,
             used: Resources::default(),
@@ -308,8 +330,10 @@ impl Agents {
             no_asking_until: Time::ZERO,
             check_at: Time::MAX,
             record: Record::new(spec.speed, now),
-            is_stale: false,
-            spec,
+            rank_is_stale: false,
+            loot_is_stale: false,
+            skills: spec.skills,
+            resources: spec.resources,
         };
         let place = match self.vacant.pop() {
             Some(place) => {
@@ -331,8 +355,8 @@ impl Agents {
         let gone = self.entries[agent.index()]
             .take()
             .expect("an agent leaves once");
-        self.total_slots -= u64::from(gone.spec.slots);
-        self.by_id.remove(gone.spec.id.0);
+        self.total_slots -= u64::from(gone.slots);
+        self.by_id.remove(gone.id.0);
         self.vacant.push(agent);
         gone
     }
@@ -341,13 +365,13 @@ impl Agents {
     pub(crate) fn join_cohort(&mut self, agent: AgentRef) {
         let key = (
             self[agent].effective_skills(),
-            self[agent].spec.resources.clone(),
+            self[agent].resources.clone(),
         );
         let next = CohortRef::new(self.cohorts.len());
         let place = *self.cohort_of.entry(key.clone()).or_insert(next);
         if place == next {
             let (skills, resources) = key;
-            self.best_keys.push(ABSENT);
+            self.best.set(place.index(), ABSENT);
             self.cohorts.push(Cohort {
                 skills,
                 resources,
@@ -372,7 +396,7 @@ impl Agents {
         }
         let this = &mut self[agent];
         this.cohort = place;
-        this.position = position;
+        this.position = position as u32;
     }
 
     pub(crate) fn leave_cohort(&mut self, agent: AgentRef) {
@@ -380,6 +404,7 @@ impl Agents {
         let Agent {
             cohort, position, ..
         } = self[agent];
+        let position = position as usize;
         self.set_ranking(cohort, position, ABSENT);
         let cohort = &mut self.cohorts[cohort.index()];
         cohort.members[position] = None;
@@ -398,26 +423,37 @@ impl Agents {
             (None, true) => {
                 let list = &mut self.cohorts[cohort.index()].hungry;
                 list.push(agent);
-                let at = list.len() - 1;
+                let at = list.len() as u32 - 1;
+                self.hungry_count += 1;
                 self[agent].hungry_at = Some(at);
             }
             (Some(at), false) => {
                 let list = &mut self.cohorts[cohort.index()].hungry;
-                list.swap_remove(at);
-                let moved = list.get(at).copied();
+                list.swap_remove(at as usize);
+                let moved = list.get(at as usize).copied();
                 if let Some(moved) = moved {
                     self[moved].hungry_at = Some(at);
                 }
                 self[agent].hungry_at = None;
+                self.hungry_count -= 1;
             }
             _ => {}
         }
     }
 
+    /// The agent with the greatest key of all.
+    pub(crate) fn best_placed(&self) -> Option<AgentRef> {
+        let cohort = &self.cohorts[self.best.best()?];
+        cohort.members[cohort.ranking.best()?]
+    }
+
     pub(crate) fn set_ranking(&mut self, cohort: CohortRef, position: usize, key: i64) {
         let ranking = &mut self.cohorts[cohort.index()].ranking;
         ranking.set(position, key);
-        self.best_keys[cohort.index()] = ranking.best_key();
+        let best = ranking.best_key();
+        if self.best.key(cohort.index()) != best {
+            self.best.set(cohort.index(), best);
+        }
     }
 
     pub(crate) fn cohort(&self, cohort: CohortRef) -> &Cohort {

@@ -9,6 +9,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use loxley_model::{AgentId, Fallback, JobSpec, TaskId, TaskSpec, Unplaceable};
+use smallvec::SmallVec;
 
 use crate::refs::{AgentRef, TaskRef};
 use crate::scheduler::{reject, report};
@@ -37,7 +38,7 @@ impl Scheduler {
         };
         let accepted = self.take_in(job, vec![task], actions);
         if let Some(place) = accepted.first().copied() {
-            self.tasks[place].ready = self.now;
+            self.tasks[place].since = self.now;
             self.enqueue(place, target, Reason::Named, actions);
             self.after_enqueue(place, target, actions);
         }
@@ -116,7 +117,7 @@ impl Scheduler {
         job: JobSpec,
         tasks: Vec<TaskSpec>,
         actions: &mut Vec<Action>,
-    ) -> Vec<TaskRef> {
+    ) -> SmallVec<[TaskRef; 4]> {
         match self.check_submission(&job, &tasks) {
             Ok(checked) => self.insert_all(job, tasks, &checked, actions),
             Err(errors) => {
@@ -128,7 +129,7 @@ impl Scheduler {
                     },
                     actions,
                 );
-                Vec::new()
+                SmallVec::new()
             }
         }
     }

@@ -19,10 +19,10 @@ impl Scheduler {
     /// Notes that a task with a chain is on a queue, or that it is not any more.
     pub(crate) fn note_chain(&mut self, task: TaskRef, queued: bool) {
         let this = &self.tasks[task];
-        if this.key.slack == NO_CHAIN {
+        if this.slack == NO_CHAIN {
             return;
         }
-        let entry = (Reverse(this.priority), this.key, task);
+        let entry = (Reverse(this.priority), this.key(), task);
         if queued {
             self.chained.insert(entry);
         } else {
@@ -33,7 +33,7 @@ impl Scheduler {
     /// Sorts tasks that become ready together: the longest chain is placed first, so that idle agents
     /// do not start on a shorter one.
     pub(crate) fn put_in_order(&self, tasks: &mut [TaskRef]) {
-        tasks.sort_by_key(|task| (Reverse(self.tasks[*task].priority), self.tasks[*task].key));
+        tasks.sort_by_key(|task| (Reverse(self.tasks[*task].priority), self.tasks[*task].key()));
     }
 
     /// Gives an agent the task that the whole fleet should start next, if it may have it.
@@ -62,12 +62,13 @@ impl Scheduler {
         let own = self.next_own(agent, enforce_shares);
         self.agents[agent].bypassed = bypassed;
         if let Some(own) = own {
-            let order = |task: TaskRef| (Reverse(self.tasks[task].priority), self.tasks[task].key);
+            let order =
+                |task: TaskRef| (Reverse(self.tasks[task].priority), self.tasks[task].key());
             if order(own) < order(task) {
                 return false;
             }
         }
-        let from = self.agents[from].spec.id;
+        let from = self.agents[from].id;
         self.tallies.steal_succeeded();
         self.move_off_queue(task);
         self.assign(task, agent, Reason::Stolen(from), actions);

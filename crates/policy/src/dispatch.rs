@@ -42,11 +42,11 @@ impl Admission<'_> {
     pub(crate) fn bar(&self, agent: &Agent, lot: LotRef) -> Option<Bar> {
         let lot = self.lots.at(lot);
         let needs = &self.lots.class_at(lot.class).needs;
-        if !needs.is_empty() && !agent.spec.resources.have_room(&agent.used, needs) {
+        if !needs.is_empty() && !agent.resources.have_room(&agent.used, needs) {
             return Some(Bar::Room);
         }
-        if lot.large && self.reserved_slots > 0 && agent.spec.slots > self.reserved_slots {
-            let open = agent.spec.slots - self.reserved_slots;
+        if lot.large && self.reserved_slots > 0 && agent.slots > self.reserved_slots {
+            let open = agent.slots - self.reserved_slots;
             if agent.large_in_hand >= open {
                 return Some(Bar::Reserved);
             }
@@ -68,6 +68,7 @@ impl Scheduler {
         let Some(agent) = self.agents.find(agent) else {
             return reject(InputError::UnknownAgent(agent), actions);
         };
+        self.agents.touch(agent);
         self.agents[agent].want = want;
         self.feed(agent, actions);
     }
@@ -185,7 +186,7 @@ impl Scheduler {
         }
         let attempt = u32::from(this.attempts);
         self.begin_lease(task, agent, lease);
-        let (task, agent) = (self.tasks[task].id, self.agents[agent].spec.id);
+        let (task, agent) = (self.tasks[task].id, self.agents[agent].id);
         actions.push(Action::Assign {
             task,
             agent,
@@ -211,7 +212,7 @@ impl Scheduler {
         }
         holder.in_hand.push(InHand { task, lease });
         holder.large_in_hand += u32::from(lot.large);
-        if holder.spec.dispatch == Dispatch::OnRequest {
+        if holder.dispatch == Dispatch::OnRequest {
             holder.want = holder.want.saturating_sub(1);
         }
         self.set_unstarted(agent, 1);
@@ -219,7 +220,7 @@ impl Scheduler {
         if self.agents[agent].room(self.config.prefetch.max_depth) == 0 {
             self.agents.set_hungry(agent, false);
         }
-        let id = self.agents[agent].spec.id;
+        let id = self.agents[agent].id;
         self.note_location(task, id);
     }
 
@@ -256,7 +257,7 @@ impl Scheduler {
         this.unstarted = old
             .checked_add_signed(change)
             .expect("counted what was started twice");
-        if this.spec.dispatch == Dispatch::KeepFull {
+        if this.dispatch == Dispatch::KeepFull {
             let new = this.unstarted;
             self.backlogged.remove(&(old, agent));
             if new > 0 {

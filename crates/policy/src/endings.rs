@@ -146,7 +146,7 @@ impl Scheduler {
             let Some(this) = self.tasks.get_mut(dependent.task) else {
                 continue;
             };
-            if this.key.arrival as u32 != dependent.arrival {
+            if this.arrival as u32 != dependent.arrival {
                 continue;
             }
             this.dependencies_left -= 1;
@@ -225,8 +225,9 @@ impl Scheduler {
         actions: &mut Vec<Action>,
     ) {
         let this = &mut self.tasks[task];
-        this.failures = this.failures.saturating_add(1);
-        let (failures, id) = (u32::from(this.failures), this.id);
+        let failures = &mut this.extra_mut().failures;
+        *failures = failures.saturating_add(1);
+        let (failures, id) = (u32::from(*failures), this.id);
         let rule = self.lots.kind_at(this.kind).spec.retry;
         if failure != Failure::Permanent && failures <= rule.retries {
             let cap = rule.cap.max(rule.base).0;
@@ -322,8 +323,8 @@ impl Scheduler {
 
     fn report_deadline_lost(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
         let this = &mut self.tasks[task];
-        if !core::mem::replace(&mut this.deadline_reported, true) {
-            let deadline = this.key.deadline;
+        if !core::mem::replace(&mut this.extra_mut().deadline_reported, true) {
+            let deadline = this.deadline();
             report(
                 Report::DeadlineLost {
                     task: this.id,
@@ -338,7 +339,7 @@ impl Scheduler {
         let Some(task) = self.ids.live(id) else {
             return;
         };
-        let deadline = self.tasks[task].key.deadline;
+        let deadline = self.tasks[task].deadline();
         let runs = self.tasks[task].state == State::Running;
         if self.now >= deadline || !runs {
             self.report_deadline_lost(task, actions);
@@ -349,7 +350,7 @@ impl Scheduler {
     }
 
     fn note_deadline_at_end(&mut self, task: TaskRef) {
-        if self.now > self.tasks[task].key.deadline {
+        if self.now > self.tasks[task].deadline() {
             self.tallies.deadline_misses += 1;
         }
     }

@@ -31,8 +31,8 @@ impl Scheduler {
             moves: this.moves.into(),
             created: this.created,
             assigned: placed.then_some(this.assigned),
-            started: (this.state == State::Running).then_some(this.started),
-            deadline: (this.key.deadline != Time::MAX).then_some(this.key.deadline),
+            started: (this.state == State::Running).then_some(this.since),
+            deadline: (this.deadline() != Time::MAX).then_some(this.deadline()),
         })
     }
 
@@ -66,21 +66,21 @@ impl Scheduler {
                     Place::UserShare { running, share }
                 }
                 _ => Place::Queued {
-                    agent: agent().spec.id,
+                    agent: agent().id,
                     ahead: agent().queue.ahead_of(&self.tasks, task),
                     reason: this.reason,
                 },
             },
             State::Leased => Place::Leased {
-                agent: agent().spec.id,
+                agent: agent().id,
                 lease: this.lease,
                 reason: this.reason,
             },
             State::Running => Place::Running {
-                agent: agent().spec.id,
+                agent: agent().id,
                 lease: this.lease,
-                running_for: self.now.since(this.started),
-                copy: this.copy().map(|copy| self.agents[copy.agent].spec.id),
+                running_for: self.now.since(this.since),
+                copy: this.copy().map(|copy| self.agents[copy.agent].id),
                 reason: this.reason,
             },
         }
@@ -160,7 +160,7 @@ impl Scheduler {
             .min_by_key(|(_, agent)| missing(class, agent).len());
         let lacking = nearest.map_or_else(Vec::new, |(_, agent)| missing(class, agent));
         if !lacking.is_empty() {
-            let nearest = nearest.map(|(_, agent)| agent.spec.id);
+            let nearest = nearest.map(|(_, agent)| agent.id);
             obstacles.push(Obstacle::SkillsMissing {
                 nearest,
                 missing: lacking,
@@ -180,7 +180,7 @@ impl Scheduler {
     ) {
         let this = &self.tasks[task];
         let agent = &self.agents[this.agent];
-        let id = agent.spec.id;
+        let id = agent.id;
         if let Some(bar) = self.barred(task) {
             remedies.push(match bar {
                 Obstacle::GroupFull { .. } => Remedy::RaiseGroupLimit,
@@ -223,7 +223,7 @@ impl Scheduler {
         let agent = &self.agents[this.agent];
         let shares = self.config.quotas.user_shares && self.limits.has_rivals();
         Some(match self.admission(shares).bar(agent, this.lot)? {
-            Bar::Room | Bar::Reserved => Obstacle::NoRoom(agent.spec.id),
+            Bar::Room | Bar::Reserved => Obstacle::NoRoom(agent.id),
             Bar::Group(group) => {
                 let group = self.limits.groups.get(&group)?;
                 Obstacle::GroupFull {
@@ -233,7 +233,7 @@ impl Scheduler {
             }
             Bar::Share => {
                 let user = self.lots.at(this.lot).user;
-                let running = self.limits.users.get(&user).map_or(0, |user| user.running);
+                let running = self.limits.users[user.index()].running;
                 Obstacle::ShareUsedUp {
                     running,
                     share: self.limits.share(user, self.agents.total_slots),
@@ -251,7 +251,7 @@ impl Scheduler {
 
     /// The first few tasks that a task waits for. Looks at all tasks: this is asked by people.
     fn dependencies_of(&self, task: TaskRef) -> Vec<TaskId> {
-        let arrival = self.tasks[task].key.arrival as u32;
+        let arrival = self.tasks[task].arrival as u32;
         let waits_for = |first: u32| {
             self.edges
                 .iter(first)
@@ -281,8 +281,5 @@ fn missing(class: &Class, agent: &Agent) -> Vec<SkillId> {
 }
 
 fn is_large_enough(class: &Class, agent: &Agent) -> bool {
-    agent
-        .spec
-        .resources
-        .have_room(&Default::default(), &class.needs)
+    agent.resources.have_room(&Default::default(), &class.needs)
 }

@@ -24,12 +24,48 @@ pub(crate) enum Known {
     Over { succeeded: bool },
 }
 
+/// What is known of an id, in four bytes: a million tasks make a large table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Code(u32);
+
+impl Code {
+    const UNUSED: Self = Self(u32::MAX);
+    const SUCCEEDED: Self = Self(u32::MAX - 1);
+    const FAILED: Self = Self(u32::MAX - 2);
+
+    fn is_over(self) -> bool {
+        matches!(self, Self::SUCCEEDED | Self::FAILED)
+    }
+}
+
+impl From<Known> for Code {
+    fn from(known: Known) -> Self {
+        match known {
+            Known::Unused => Self::UNUSED,
+            Known::Over { succeeded: true } => Self::SUCCEEDED,
+            Known::Over { succeeded: false } => Self::FAILED,
+            Known::Live(task) => Self(task.index() as u32),
+        }
+    }
+}
+
+impl From<Code> for Known {
+    fn from(code: Code) -> Self {
+        match code {
+            Code::UNUSED => Self::Unused,
+            Code::SUCCEEDED => Self::Over { succeeded: true },
+            Code::FAILED => Self::Over { succeeded: false },
+            Code(task) => Self::Live(TaskRef::new(task as usize)),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 enum Page {
     #[default]
     Absent,
     Open {
-        entries: Box<[Known; PAGE]>,
+        entries: Box<[Code; PAGE]>,
         over: u16,
     },
     /// All are over; a set bit is a success.
@@ -60,7 +96,7 @@ impl IdTable {
         };
         match page {
             Page::Absent => Known::Unused,
-            Page::Open { entries, .. } => entries[index],
+            Page::Open { entries, .. } => entries[index].into(),
             Page::Closed(bits) => Known::Over {
                 succeeded: bits[index / 64] >> (index % 64) & 1 == 1,
             },
@@ -80,7 +116,7 @@ impl IdTable {
         match page {
             Page::Absent => {
                 *page = Page::Open {
-                    entries: Box::new([Known::Unused; PAGE]),
+                    entries: Box::new([Code::UNUSED; PAGE]),
                     over: 0,
                 }
             }
@@ -95,9 +131,9 @@ impl IdTable {
         let Page::Open { entries, over } = page else {
             return;
         };
-        let is_over = |known: Known| u16::from(matches!(known, Known::Over { .. }));
-        *over = *over - is_over(entries[index]) + is_over(known);
-        entries[index] = known;
+        let code = Code::from(known);
+        *over = *over - u16::from(entries[index].is_over()) + u16::from(code.is_over());
+        entries[index] = code;
         if *over as usize == PAGE {
             *page = Page::Closed(close(entries));
         }
@@ -119,22 +155,21 @@ impl IdTable {
     }
 }
 
-fn close(entries: &[Known; PAGE]) -> Box<[u64; PAGE / 64]> {
+fn close(entries: &[Code; PAGE]) -> Box<[u64; PAGE / 64]> {
     let mut bits = Box::new([0; PAGE / 64]);
-    for (index, known) in entries.iter().enumerate() {
-        if *known == (Known::Over { succeeded: true }) {
+    for (index, code) in entries.iter().enumerate() {
+        if *code == Code::SUCCEEDED {
             bits[index / 64] |= 1 << (index % 64);
         }
     }
     bits
 }
 
-fn reopen(bits: &[u64; PAGE / 64]) -> Box<[Known; PAGE]> {
-    let mut entries = Box::new([Known::Unused; PAGE]);
+fn reopen(bits: &[u64; PAGE / 64]) -> Box<[Code; PAGE]> {
+    let mut entries = Box::new([Code::UNUSED; PAGE]);
     for (index, entry) in entries.iter_mut().enumerate() {
-        *entry = Known::Over {
-            succeeded: bits[index / 64] >> (index % 64) & 1 == 1,
-        };
+        let succeeded = bits[index / 64] >> (index % 64) & 1 == 1;
+        *entry = Known::Over { succeeded }.into();
     }
     entries
 }

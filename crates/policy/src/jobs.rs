@@ -1,22 +1,32 @@
 //! The jobs that are not over.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use loxley_model::{JobId, JobSpec, TaskId};
 
 use crate::paged::Paged;
-use crate::refs::JobRef;
+use crate::refs::{JobRef, UserRef};
 
+/// A job: one cache line, since a job may be a single task.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Job {
     pub(crate) spec: JobSpec,
+    pub(crate) user: UserRef,
     /// Tasks that are not over.
-    pub(crate) live: u64,
+    pub(crate) live: u32,
     /// The ids of its tasks: the first run of ids that follow each other, as first id and length.
     first_run: (TaskId, u64),
     /// Further runs. Most jobs have none.
-    more_runs: Vec<(TaskId, u64)>,
+    #[expect(
+        clippy::box_collection,
+        reason = "empty for most jobs, which are kept small"
+    )]
+    more_runs: Option<Box<Vec<(TaskId, u64)>>>,
 }
+
+const _: () = assert!(size_of::<Option<Job>>() == 64);
 
 impl Job {
     pub(crate) fn add(&mut self, task: TaskId) {
@@ -24,17 +34,19 @@ impl Job {
         if self.first_run.1 == 0 {
             self.first_run.0 = task;
         }
-        let (first, len) = self.more_runs.last_mut().unwrap_or(&mut self.first_run);
+        let more = self.more_runs.as_mut().and_then(|runs| runs.last_mut());
+        let (first, len) = more.unwrap_or(&mut self.first_run);
         if first.0 + *len == task.0 {
             *len += 1;
         } else {
-            self.more_runs.push((task, 1));
+            self.more_runs.get_or_insert_default().push((task, 1));
         }
     }
 
     /// The ids of all its tasks, those that are over included.
     pub(crate) fn task_ids(&self) -> Vec<TaskId> {
-        let runs = core::iter::once(&self.first_run).chain(&self.more_runs);
+        let more = self.more_runs.iter().flat_map(|runs| runs.iter());
+        let runs = core::iter::once(&self.first_run).chain(more);
         runs.flat_map(|(first, len)| (first.0..first.0 + len).map(TaskId))
             .collect()
     }
@@ -53,16 +65,17 @@ impl Jobs {
     }
 
     /// The job of this id; a new one if it is not there.
-    pub(crate) fn find_or_insert(&mut self, spec: JobSpec) -> JobRef {
+    pub(crate) fn find_or_insert(&mut self, spec: JobSpec, user: UserRef) -> JobRef {
         if let Some(job) = self.find(spec.id) {
             return job;
         }
         let id = spec.id;
         let job = Some(Job {
             spec,
+            user,
             live: 0,
             first_run: (TaskId(0), 0),
-            more_runs: Vec::new(),
+            more_runs: None,
         });
         let place = match self.vacant.pop() {
             Some(place) => {
@@ -76,6 +89,11 @@ impl Jobs {
         };
         self.by_id.insert(id.0, place);
         place
+    }
+
+    /// Has a job fetched from memory while the caller goes on.
+    pub(crate) fn touch(&self, job: JobRef) {
+        core::hint::black_box(self[job].live);
     }
 
     pub(crate) fn remove(&mut self, job: JobRef) -> Job {

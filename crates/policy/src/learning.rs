@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use loxley_model::{Outcome, SkillId, Span};
+use loxley_model::{Outcome, SkillId, Span, Time};
 
 use crate::agents::{Agents, Breaker, Record};
 use crate::refs::{AgentRef, ClassRef, TaskRef};
@@ -32,8 +32,7 @@ impl Scheduler {
         let half_life = self.config.learning.half_life;
         let succeeded = outcome == Outcome::Succeeded;
         let record = &mut self.agents[agent].record;
-        decay(record, self.now.since(record.decayed_at), half_life);
-        record.decayed_at = self.now;
+        decay(record, self.now, half_life);
         if succeeded {
             record.completed += 1;
             record.successes += 1.0;
@@ -68,7 +67,7 @@ impl Scheduler {
             let tripped = record.breaker == Breaker::Closed
                 && self.config.learning.breaker_failures > 0
                 && record.failures_in_a_row >= self.config.learning.breaker_failures
-                && self.agents[agent].spec.skills.contains(skill);
+                && self.agents[agent].skills.contains(skill);
             if on_probe && succeeded {
                 self.restore(agent, skill, actions);
             } else if (on_probe && !succeeded) || tripped {
@@ -85,7 +84,7 @@ impl Scheduler {
         record.suspensions += 1;
         let until = self.now + pause;
         record.breaker = Breaker::Open(until);
-        let (id, incarnation) = (self.agents[agent].spec.id, self.agents[agent].incarnation);
+        let (id, incarnation) = (self.agents[agent].id, self.agents[agent].incarnation);
         self.timers.set(until, Alarm::Probe(id, incarnation, skill));
         report(
             Report::SkillSuspended {
@@ -103,7 +102,7 @@ impl Scheduler {
         let record = self.agents[agent].record.skill_mut(skill);
         record.breaker = Breaker::Closed;
         record.suspensions = 0;
-        let id = self.agents[agent].spec.id;
+        let id = self.agents[agent].id;
         report(Report::SkillRestored { agent: id, skill }, actions);
         self.change_cohort(agent);
         self.release_held(actions);
@@ -161,10 +160,7 @@ impl Scheduler {
             };
             class.skills.contains(*skill)
                 && this.liveness == Liveness::Alive
-                && this
-                    .spec
-                    .resources
-                    .have_room(&Default::default(), &class.needs)
+                && this.resources.have_room(&Default::default(), &class.needs)
                 && class.skills.iter().all(may_try)
         })
     }
@@ -207,16 +203,18 @@ impl Scheduler {
 }
 
 fn has_now(agents: &Agents, agent: AgentRef, skill: SkillId) -> bool {
-    agents[agent].spec.skills.contains(skill) && !agents[agent].record.is_suspended(skill)
+    agents[agent].skills.contains(skill) && !agents[agent].record.is_suspended(skill)
 }
 
 fn approach(old: f64, new: f64) -> f64 {
     old + (new - old) * STEP
 }
 
-/// Lets what was learned count half after each half-life, linearly in between.
-fn decay(record: &mut Record, elapsed: Span, half_life: Span) {
-    if half_life == Span::ZERO {
+/// Lets what was learned count half after each half-life, linearly in between. Moments that change
+/// less than a thousandth are left for later.
+fn decay(record: &mut Record, now: Time, half_life: Span) {
+    let elapsed = now.since(record.decayed_at);
+    if half_life == Span::ZERO || elapsed.0 <= half_life.0 >> 10 {
         return;
     }
     let halvings = i32::try_from(elapsed.0 / half_life.0).unwrap_or(64).min(64);
@@ -225,4 +223,5 @@ fn decay(record: &mut Record, elapsed: Span, half_life: Span) {
     let factor = whole * (1.0 - rest / 2.0);
     record.successes *= factor;
     record.failures *= factor;
+    record.decayed_at = now;
 }

@@ -57,8 +57,8 @@ impl Scheduler {
                 if this.state == State::Running {
                     return;
                 }
-                this.started = now;
-                let (waited, agent) = (now.since(this.ready), this.agent);
+                let (waited, agent) = (now.since(this.since), this.agent);
+                this.since = now;
                 self.tallies.task_waited(waited);
                 self.set_state(task, State::Running);
                 agent
@@ -91,6 +91,7 @@ impl Scheduler {
         let Some((task, held)) = self.lease_in_force(task, lease, actions) else {
             return;
         };
+        self.jobs.touch(self.tasks[task].job);
         // An agent need not say that it started a short task.
         self.note_start(task, held);
         let agent = self.agent_holding(task, held);
@@ -99,7 +100,7 @@ impl Scheduler {
         if outcome == Outcome::Succeeded {
             self.lots.kind_at_mut(kind).durations.add(took);
         }
-        let agent_id = self.agents[agent].spec.id;
+        let agent_id = self.agents[agent].id;
         self.drop_lease(task, held, actions);
         match outcome {
             Outcome::Succeeded => {
@@ -129,7 +130,7 @@ impl Scheduler {
         id: loxley_model::AgentId,
         actions: &mut Vec<Action>,
     ) {
-        let here = self.agents.get(agent).filter(|this| this.spec.id == id);
+        let here = self.agents.get(agent).filter(|this| this.id == id);
         if here.is_some_and(|this| this.room(self.config.prefetch.max_depth) > 0) {
             self.feed(agent, actions);
         }
@@ -144,7 +145,7 @@ impl Scheduler {
 
     fn ran_for(&self, task: TaskRef, held: Held) -> Span {
         let started = match held {
-            Held::First => self.tasks[task].started,
+            Held::First => self.tasks[task].since,
             Held::Copy => self.tasks[task].copy().expect("there is a copy").started,
         };
         self.now.since(started)
@@ -166,7 +167,12 @@ impl Scheduler {
                     .and_then(|extra| extra.copy.take())
                 {
                     Some(copy) => self.promote(task, copy),
-                    None => self.set_state(task, State::Waiting),
+                    None => {
+                        if started {
+                            self.tasks[task].since = self.now;
+                        }
+                        self.set_state(task, State::Waiting);
+                    }
                 }
             }
             Held::Copy => {
@@ -195,7 +201,7 @@ impl Scheduler {
         let this = &mut self.tasks[task];
         this.agent = copy.agent;
         this.lease = copy.lease;
-        this.started = copy.started;
+        this.since = copy.started;
         self.set_state(task, state);
     }
 
@@ -227,7 +233,7 @@ impl Scheduler {
         actions: &mut Vec<Action>,
     ) {
         let agent = self.agent_holding(task, held);
-        let id = self.agents[agent].spec.id;
+        let id = self.agents[agent].id;
         let lease = match held {
             Held::First => self.tasks[task].lease,
             Held::Copy => self.tasks[task].copy().expect("there is a copy").lease,
@@ -256,7 +262,7 @@ impl Scheduler {
             // Nobody asked: a task given up of the agent's own accord goes elsewhere.
             if yielded {
                 let agent = self.agent_holding(task, held);
-                let id = self.agents[agent].spec.id;
+                let id = self.agents[agent].id;
                 self.drop_lease(task, held, actions);
                 if !self.tasks[task].has_lease() {
                     self.put_back(task, Some(agent), actions);
@@ -265,7 +271,7 @@ impl Scheduler {
             }
             return;
         }
-        let from = self.agents[self.tasks[task].agent].spec.id;
+        let from = self.agents[self.tasks[task].agent].id;
         let thief = self.end_retract(task);
         if !yielded {
             self.tallies.steal_failed();

@@ -17,6 +17,7 @@ mod dependencies;
 mod dispatch;
 mod endings;
 mod explain;
+mod foresight;
 mod health;
 mod id_table;
 mod input;

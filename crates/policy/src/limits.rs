@@ -1,10 +1,11 @@
 //! Who may have how much at once: groups with a limit, users with a share.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 use loxley_model::{GroupId, UserId};
 
-use crate::refs::AgentRef;
+use crate::refs::{AgentRef, UserRef};
 
 /// A group of tasks of which only so many may run at once.
 #[derive(Debug, Default)]
@@ -39,7 +40,8 @@ pub(crate) struct User {
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) groups: BTreeMap<GroupId, Group>,
-    pub(crate) users: BTreeMap<UserId, User>,
+    pub(crate) users: Vec<User>,
+    user_of: BTreeMap<UserId, UserRef>,
     /// The weights of all users with tasks that are not over.
     active_weight: u64,
     /// Tasks of all users on the queues of agents.
@@ -47,17 +49,27 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    fn user_mut(&mut self, user: UserId) -> &mut User {
-        let unknown = User {
-            weight: 1,
-            live: 0,
-            queued: 0,
-            running: 0,
-        };
-        self.users.entry(user).or_insert(unknown)
+    /// The place of a user, who may be new.
+    pub(crate) fn user(&mut self, id: UserId) -> UserRef {
+        let next = UserRef::new(self.users.len());
+        let place = *self.user_of.entry(id).or_insert(next);
+        if place == next {
+            self.users.push(User {
+                weight: 1,
+                live: 0,
+                queued: 0,
+                running: 0,
+            });
+        }
+        place
+    }
+
+    fn user_mut(&mut self, user: UserRef) -> &mut User {
+        &mut self.users[user.index()]
     }
 
     pub(crate) fn set_weight(&mut self, user: UserId, weight: u32) {
+        let user = self.user(user);
         let this = self.user_mut(user);
         let old = core::mem::replace(&mut this.weight, weight);
         if this.live > 0 {
@@ -65,7 +77,7 @@ impl Limits {
         }
     }
 
-    pub(crate) fn task_begins(&mut self, user: UserId) {
+    pub(crate) fn task_begins(&mut self, user: UserRef) {
         let this = self.user_mut(user);
         this.live += 1;
         if this.live == 1 {
@@ -73,7 +85,7 @@ impl Limits {
         }
     }
 
-    pub(crate) fn task_ends(&mut self, user: UserId) {
+    pub(crate) fn task_ends(&mut self, user: UserRef) {
         let this = self.user_mut(user);
         this.live -= 1;
         if this.live == 0 {
@@ -81,7 +93,7 @@ impl Limits {
         }
     }
 
-    pub(crate) fn task_queued(&mut self, user: UserId, group: Option<GroupId>) {
+    pub(crate) fn task_queued(&mut self, user: UserRef, group: Option<GroupId>) {
         self.user_mut(user).queued += 1;
         self.queued += 1;
         if let Some(group) = group {
@@ -89,7 +101,7 @@ impl Limits {
         }
     }
 
-    pub(crate) fn task_unqueued(&mut self, user: UserId, group: Option<GroupId>) {
+    pub(crate) fn task_unqueued(&mut self, user: UserRef, group: Option<GroupId>) {
         self.user_mut(user).queued -= 1;
         self.queued -= 1;
         if let Some(group) = group {
@@ -97,14 +109,14 @@ impl Limits {
         }
     }
 
-    pub(crate) fn lease_begins(&mut self, user: UserId, group: Option<GroupId>) {
+    pub(crate) fn lease_begins(&mut self, user: UserRef, group: Option<GroupId>) {
         self.user_mut(user).running += 1;
         if let Some(group) = group {
             self.groups.entry(group).or_default().running += 1;
         }
     }
 
-    pub(crate) fn lease_ends(&mut self, user: UserId, group: Option<GroupId>) {
+    pub(crate) fn lease_ends(&mut self, user: UserRef, group: Option<GroupId>) {
         self.user_mut(user).running -= 1;
         if let Some(group) = group {
             self.groups.entry(group).or_default().running -= 1;
@@ -118,20 +130,15 @@ impl Limits {
     }
 
     /// A user's share of so many slots, rounded up.
-    pub(crate) fn share(&self, user: UserId, slots: u64) -> u32 {
-        let weight = self
-            .users
-            .get(&user)
-            .map_or(1, |user| u64::from(user.weight));
+    pub(crate) fn share(&self, user: UserRef, slots: u64) -> u32 {
+        let weight = u64::from(self.users[user.index()].weight);
         let share = (slots * weight).div_ceil(self.active_weight.max(weight));
         u32::try_from(share).unwrap_or(u32::MAX).max(1)
     }
 
     /// Whether a user may start one more task: it is below its share, or nobody else waits.
-    pub(crate) fn within_share(&self, user: UserId, slots: u64) -> bool {
-        let Some(this) = self.users.get(&user) else {
-            return true;
-        };
+    pub(crate) fn within_share(&self, user: UserRef, slots: u64) -> bool {
+        let this = &self.users[user.index()];
         this.queued == self.queued || this.running < self.share(user, slots)
     }
 

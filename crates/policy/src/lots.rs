@@ -10,9 +10,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use loxley_model::{GroupId, Resources, SkillSet, Span, TaskKind, Time, UserId};
+use loxley_model::{GroupId, Resources, SkillSet, Span, TaskKind, Time};
 
-use crate::refs::{ClassRef, CohortRef, KindRef, LotRef, TaskRef};
+use crate::refs::{ClassRef, CohortRef, KindRef, LotRef, TaskRef, UserRef};
 use crate::tasks::OrderKey;
 use crate::tournament::ClassBits;
 
@@ -29,7 +29,7 @@ pub(crate) struct Kind {
 pub(crate) struct LotTraits {
     pub(crate) strict: bool,
     pub(crate) large: bool,
-    pub(crate) user: UserId,
+    pub(crate) user: UserRef,
 }
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub(crate) struct Class {
 pub(crate) struct Lot {
     pub(crate) class: ClassRef,
     pub(crate) group: Option<GroupId>,
-    pub(crate) user: UserId,
+    pub(crate) user: UserRef,
     pub(crate) large: bool,
 }
 
@@ -211,8 +211,9 @@ pub(crate) struct Durations {
 
 impl Durations {
     const KEPT: usize = 63;
-    /// The median is worked out anew after this many.
-    const REFRESH: u64 = 8;
+    /// The median is worked out anew after this many; at first more often.
+    const REFRESH: u64 = 32;
+    const REFRESH_AT_FIRST: u64 = 8;
 
     pub(crate) fn add(&mut self, duration: Span) {
         if self.recent.len() < Self::KEPT {
@@ -221,10 +222,18 @@ impl Durations {
             self.recent[(self.count % Self::KEPT as u64) as usize] = duration;
         }
         self.count += 1;
-        if self.count <= Self::REFRESH || self.count.is_multiple_of(Self::REFRESH) {
-            let mut sorted = self.recent.clone();
-            let middle = sorted.len() / 2;
-            let (_, median, _) = sorted.select_nth_unstable(middle);
+        let every = if self.count <= Self::REFRESH_AT_FIRST {
+            1
+        } else if self.count <= Self::KEPT as u64 {
+            Self::REFRESH_AT_FIRST
+        } else {
+            Self::REFRESH
+        };
+        if self.count.is_multiple_of(every) {
+            let mut sorted = [Span::ZERO; Self::KEPT];
+            let sorted = &mut sorted[..self.recent.len()];
+            sorted.copy_from_slice(&self.recent);
+            let (_, median, _) = sorted.select_nth_unstable(sorted.len() / 2);
             self.median = Some(*median);
         }
     }

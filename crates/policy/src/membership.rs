@@ -103,7 +103,7 @@ impl Scheduler {
         self.agents.set_hungry(agent, false);
         self.refresh(agent);
         let mut in_hand = Vec::new();
-        let id = self.agents[agent].spec.id;
+        let id = self.agents[agent].id;
         for held in self.agents[agent].in_hand.clone() {
             let reason = CancelReason::LeaseVoid;
             let lease = held.lease;
@@ -143,8 +143,9 @@ impl Scheduler {
         /// A task that was in the hands of so many lost agents may be what kills them.
         const LOSSES_MAX: u8 = 5;
         for task in tasks.in_hand {
-            self.tasks[task].losses += 1;
-            if self.tasks[task].losses >= LOSSES_MAX {
+            let losses = &mut self.tasks[task].extra_mut().losses;
+            *losses += 1;
+            if *losses >= LOSSES_MAX {
                 self.end_task(task, Ending::Failed(Failure::AgentLost), actions);
             } else {
                 self.place(task, None, actions);

@@ -143,7 +143,7 @@ impl Scheduler {
     #[must_use]
     pub fn agent_status(&self, id: AgentId) -> Option<AgentStatus> {
         let agent = &self.agents[self.agents.find(id)?];
-        let skills = agent.spec.skills.iter();
+        let skills = agent.skills.iter();
         Some(AgentStatus {
             agent: id,
             incarnation: agent.incarnation,
@@ -161,7 +161,7 @@ impl Scheduler {
                 .iter()
                 .map(|held| self.tasks[held.task].id)
                 .collect(),
-            slots: agent.spec.slots,
+            slots: agent.slots,
             liveness: agent.liveness,
             speed: agent.record.speed,
         })
@@ -206,7 +206,7 @@ impl Scheduler {
         let lengths = self
             .agents
             .iter()
-            .map(|(_, agent)| (agent.spec.id, agent.queue.len()));
+            .map(|(_, agent)| (agent.id, agent.queue.len()));
         let sample = UtilizationSample {
             timestamp: self.now,
             queue_lengths: lengths.collect(),

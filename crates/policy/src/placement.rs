@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use loxley_model::{AgentId, Span, Time};
 
-use crate::agents::{Agents, Cohort};
+use crate::agents::{Agent, Agents, Cohort};
 use crate::lots::{Class, Lot, Lots, class_bit};
 use crate::refs::{AgentRef, ClassRef, CohortRef, TaskRef};
 use crate::scheduler::report;
@@ -65,7 +65,7 @@ impl Scheduler {
     ) -> Option<(AgentRef, Reason)> {
         let class = self.lots.at(self.tasks[task].lot).class;
         self.refresh_class(class);
-        self.update_trees();
+        self.update_rankings();
         let hidden = avoid.filter(|agent| self.agents.get(*agent).is_some());
         let hidden = hidden.map(|agent| (agent, self.hide(agent)));
         let best = |this: &Self| match this.config.capabilities.matching_strategy {
@@ -96,14 +96,24 @@ impl Scheduler {
         class: ClassRef,
         avoid: Option<AgentRef>,
     ) -> Option<(AgentRef, Reason)> {
-        let mut best: Option<(i64, CohortRef)> = None;
+        let ceiling = self.agents.best.best_key();
+        if ceiling == ABSENT {
+            return None;
+        }
+        let mut best: (i64, Option<CohortRef>) = (i64::MIN, None);
         for (cohort, skill_match) in &self.lots.class_at(class).capable {
-            let key = self.agents.best_keys[cohort.index()];
-            if key != ABSENT && best.is_none_or(|(score, _)| skill_match + key > score) {
-                best = Some((skill_match + key, *cohort));
+            if best.0 >= skill_match + ceiling {
+                // The greatest shares of skills come first: nobody further on is better.
+                break;
+            }
+            let key = self.agents.best.key(cohort.index());
+            if key != ABSENT && skill_match + key > best.0 {
+                best = (skill_match + key, Some(*cohort));
             }
         }
-        let (score, cohort) = best?;
+        let (score, Some(cohort)) = best else {
+            return None;
+        };
         let cohort = self.agents.cohort(cohort);
         let agent = cohort.members[cohort.ranking.best()?].expect("only members are ranked");
         match self.holder_score(task, class) {
@@ -153,7 +163,7 @@ impl Scheduler {
                     seen += 1;
                     let agent = members[position].expect("only members are ranked");
                     let transfer = holder.map_or(Span::ZERO, |(holder, transfer)| {
-                        if holder == Some(&self.agents[agent].spec.id) {
+                        if holder == Some(&self.agents[agent].id) {
                             Span::ZERO
                         } else {
                             transfer
@@ -181,6 +191,7 @@ impl Scheduler {
         reason: Reason,
         actions: &mut Vec<Action>,
     ) {
+        self.agents.touch(agent);
         self.set_state(task, State::Queued);
         let this = &mut self.tasks[task];
         this.agent = agent;
@@ -196,7 +207,7 @@ impl Scheduler {
             .queue
             .push(&mut self.tasks, task, settled, class_bit(class));
         target.queued_cost += cost;
-        let agent_id = target.spec.id;
+        let agent_id = target.id;
         self.limits.task_queued(user, group);
         self.note_chain(task, true);
         self.refresh(agent);
@@ -214,11 +225,9 @@ impl Scheduler {
     pub(crate) fn unqueue(&mut self, task: TaskRef) {
         let agent = self.tasks[task].agent;
         let cost = self.tasks[task].known_cost().unwrap_or(UNKNOWN_COST);
-        let Lot {
-            class, user, group, ..
-        } = *self.lots.at(self.tasks[task].lot);
+        let Lot { user, group, .. } = *self.lots.at(self.tasks[task].lot);
         let holder = &mut self.agents[agent];
-        holder.queue.remove(&self.tasks, task, class_bit(class));
+        holder.queue.remove(&self.tasks, task);
         holder.queued_cost = holder.queued_cost.saturating_sub(cost);
         self.tasks[task].stamp = self.tasks[task].stamp.wrapping_add(1);
         self.limits.task_unqueued(user, group);
@@ -259,14 +268,14 @@ impl Scheduler {
     pub(crate) fn hold(&mut self, task: TaskRef) {
         self.set_state(task, State::Held);
         let this = &self.tasks[task];
-        let entry = (core::cmp::Reverse(this.priority), this.key, task);
+        let entry = (core::cmp::Reverse(this.priority), this.key(), task);
         let class = self.lots.at(this.lot).class;
         self.lots.class_at_mut(class).held.insert(entry);
     }
 
     pub(crate) fn unhold(&mut self, task: TaskRef) {
         let this = &self.tasks[task];
-        let entry = (core::cmp::Reverse(this.priority), this.key, task);
+        let entry = (core::cmp::Reverse(this.priority), this.key(), task);
         let class = self.lots.at(this.lot).class;
         self.lots.class_at_mut(class).held.remove(&entry);
     }
@@ -284,9 +293,9 @@ impl Scheduler {
             .collect();
         for class in classes {
             self.refresh_class(class);
-            self.update_trees();
+            self.update_rankings();
             let mut capable = self.lots.class_at(class).capable.iter();
-            if capable.any(|(cohort, _)| self.agents.best_keys[cohort.index()] != ABSENT) {
+            if capable.any(|(cohort, _)| self.agents.best.key(cohort.index()) != ABSENT) {
                 for (_, _, task) in core::mem::take(&mut self.lots.class_at_mut(class).held) {
                     self.place(task, None, actions);
                 }
@@ -343,36 +352,44 @@ impl Scheduler {
 
     /// Notes that the trees of an agent's cohort are behind it.
     pub(crate) fn refresh(&mut self, agent: AgentRef) {
-        if !core::mem::replace(&mut self.agents[agent].is_stale, true) {
-            self.stale.push(agent);
+        let this = &mut self.agents[agent];
+        if !core::mem::replace(&mut this.rank_is_stale, true) {
+            self.stale_ranks.push(agent);
+        }
+        if !core::mem::replace(&mut this.loot_is_stale, true) {
+            self.stale_loot.push(agent);
         }
     }
 
-    /// Brings the trees up to date. Whoever asks them something calls this first; an agent that
+    /// Brings the rankings up to date. Whoever asks them something calls this first; an agent that
     /// changed several times in between is looked at once.
-    pub(crate) fn update_trees(&mut self) {
-        while let Some(agent) = self.stale.pop() {
-            if self.agents.get(agent).is_some_and(|agent| agent.is_stale) {
-                self.update_tree(agent);
+    pub(crate) fn update_rankings(&mut self) {
+        while let Some(agent) = self.stale_ranks.pop() {
+            if self.agents.get(agent).is_some_and(|a| a.rank_is_stale) {
+                self.agents[agent].rank_is_stale = false;
+                let key = self.ranking_key(agent);
+                self.set_ranking(agent, key);
             }
         }
     }
 
-    fn update_tree(&mut self, agent: AgentRef) {
-        self.agents[agent].is_stale = false;
-        let key = self.ranking_key(agent);
+    /// Brings the trees of victims up to date, likewise.
+    pub(crate) fn update_victims(&mut self) {
         let protected_from = self.protected_from();
-        let this = &self.agents[agent];
-        let classes = this.queue.loot_classes(protected_from);
-        let loot = Loot {
-            queue_len: this.queue.len(),
-            classes,
-        };
-        let (cohort, position) = (this.cohort, this.position);
-        self.agents.set_ranking(cohort, position, key);
-        self.agents.cohorts[cohort.index()]
-            .victims
-            .set(position, loot);
+        while let Some(agent) = self.stale_loot.pop() {
+            if self.agents.get(agent).is_none_or(|a| !a.loot_is_stale) {
+                continue;
+            }
+            let this = &mut self.agents[agent];
+            this.loot_is_stale = false;
+            let loot = Loot {
+                queue_len: this.queue.len(),
+                classes: this.queue.loot_classes(protected_from),
+            };
+            let (cohort, position) = (this.cohort, this.position as usize);
+            let victims = &mut self.agents.cohorts[cohort.index()].victims;
+            victims.set(position, loot);
+        }
     }
 
     fn hide(&mut self, agent: AgentRef) -> i64 {
@@ -382,8 +399,10 @@ impl Scheduler {
     }
 
     fn set_ranking(&mut self, agent: AgentRef, key: i64) {
-        let (cohort, position) = (self.agents[agent].cohort, self.agents[agent].position);
-        self.agents.set_ranking(cohort, position, key);
+        let Agent {
+            cohort, position, ..
+        } = self.agents[agent];
+        self.agents.set_ranking(cohort, position as usize, key);
     }
 
     /// How an agent compares with others of its cohort, whatever the task.
@@ -399,7 +418,7 @@ impl Scheduler {
                 .queued_cost
                 .0
                 .saturating_add(in_hand.saturating_mul(this.in_hand.len() as u64));
-            let speed = this.record.speed * f64::from(this.spec.slots) * (1.0 - this.throttle);
+            let speed = this.record.speed * f64::from(this.slots) * (1.0 - this.throttle);
             let wait = Span(backlog).mul_f64(1.0 / speed.max(1e-6));
             return -i64::try_from(wait.0).unwrap_or(i64::MAX);
         }
@@ -411,7 +430,7 @@ impl Scheduler {
         // Half a point for standing still, so that a throttled agent gets less; and, only to decide
         // between equals, up to a thousandth for being busy.
         let throttle = (this.throttle * 0.5 * MILLION as f64) as i64;
-        let busy = 1_000 * this.in_hand.len() as i64 / i64::from(this.spec.slots);
+        let busy = 1_000 * this.in_hand.len() as i64 / i64::from(this.slots);
         history - i64::from(this.queue.len()) * (MILLION / 10) - throttle - busy.min(1_000)
     }
 

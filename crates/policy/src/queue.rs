@@ -33,19 +33,25 @@ const PASSED_OVER_MAX: usize = 32;
 
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    levels: [Level; Priority::LEVELS],
+    /// Apart from the agent, so that a queue is lent out cheaply; none before the first task.
+    levels: Option<Box<[Level; Priority::LEVELS]>>,
     len: u32,
+    /// One bit for each level that is not empty.
+    occupied: u8,
 }
 
-/// The tasks of one priority.
+/// The tasks of one priority: two cache lines, of which taking the first task needs one.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 struct Level {
+    split: Option<Box<Split>>,
     /// All of them, unless the level is split.
     mixed: Strand,
-    split: Option<Box<Split>>,
     /// One bit for each class of task that may be stolen from here; too many while not split.
     loot: ClassBits,
 }
+
+const _: () = assert!(size_of::<Level>() == 128);
 
 /// A level in strands of one lot each.
 #[derive(Debug, Default)]
@@ -74,25 +80,56 @@ struct Sort {
 }
 
 impl Sort {
+    fn of(task: &Task) -> Self {
+        Self {
+            lot: task.lot,
+            settled: task.settled,
+            class_bit: task.class_bit,
+        }
+    }
+
     fn loot(self) -> ClassBits {
         ClassBits::from(!self.settled) << self.class_bit
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
+#[repr(C)]
 struct Strand {
-    len: u32,
     sorted: VecDeque<Entry>,
+    /// What did not arrive in order; none at all for most strands.
+    strays: Option<Box<Strays>>,
+    len: u32,
     /// The greatest key in the sorted part, or greater.
-    last_key: Option<OrderKey>,
-    strays: BTreeSet<(OrderKey, Entry)>,
+    last_key: OrderKey,
+}
+
+type Strays = BTreeSet<(OrderKey, Entry)>;
+
+impl Default for Strand {
+    fn default() -> Self {
+        Self {
+            sorted: VecDeque::new(),
+            strays: None,
+            len: 0,
+            last_key: OrderKey::LEAST,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     task: TaskRef,
     stamp: u32,
-    sort: Sort,
+}
+
+impl Entry {
+    fn new(task: TaskRef, this: &Task) -> Self {
+        Self {
+            task,
+            stamp: this.stamp,
+        }
+    }
 }
 
 /// Which task a thief prefers.
@@ -109,6 +146,11 @@ impl Queue {
         self.len
     }
 
+    /// The levels, the lowest priority first.
+    fn levels(&self) -> impl DoubleEndedIterator<Item = &Level> {
+        self.levels.iter().flat_map(|levels| levels.iter())
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -117,35 +159,23 @@ impl Queue {
     pub(crate) fn push(&mut self, tasks: &mut Tasks, task: TaskRef, settled: bool, class_bit: u8) {
         let this = &mut tasks[task];
         this.settled = settled;
-        let sort = Sort {
-            lot: this.lot,
-            settled,
-            class_bit,
-        };
-        let entry = Entry {
-            task,
-            stamp: this.stamp,
-            sort,
-        };
+        this.class_bit = class_bit;
         self.len += 1;
-        self.levels[this.priority.index()].push(this.key, entry);
+        self.occupied |= 1 << this.priority.index();
+        let levels = self.levels.get_or_insert_default();
+        levels[this.priority.index()].push(task, this);
     }
 
     /// Takes a task out, wherever it is. The caller changes its stamp right after.
-    pub(crate) fn remove(&mut self, tasks: &Tasks, task: TaskRef, class_bit: u8) {
+    pub(crate) fn remove(&mut self, tasks: &Tasks, task: TaskRef) {
         let this = &tasks[task];
-        let sort = Sort {
-            lot: this.lot,
-            settled: this.settled,
-            class_bit,
-        };
-        let entry = Entry {
-            task,
-            stamp: this.stamp,
-            sort,
-        };
         self.len -= 1;
-        self.levels[this.priority.index()].remove(tasks, this.key, entry);
+        let levels = self.levels.as_mut().expect("the queue is not empty");
+        let level = &mut levels[this.priority.index()];
+        level.remove(tasks, task);
+        if level.is_empty() {
+            self.occupied &= !(1 << this.priority.index());
+        }
     }
 
     /// The first task, by priority and order, of a lot that `admits` lets through.
@@ -154,13 +184,36 @@ impl Queue {
         tasks: &Tasks,
         admits: &mut impl FnMut(LotRef) -> bool,
     ) -> Option<TaskRef> {
-        if self.len == 0 {
-            return None;
+        let mut left = self.occupied;
+        while let Some(index) = left.checked_ilog2() {
+            let level = &mut self.levels.as_mut()?[index as usize];
+            if let Some(task) = level.first(tasks, admits) {
+                return Some(task);
+            }
+            left &= !(1 << index);
         }
-        self.levels
-            .iter_mut()
-            .rev()
-            .find_map(|level| level.first(tasks, admits))
+        None
+    }
+
+    /// Has the level that comes next fetched from memory.
+    pub(crate) fn touch(&self) {
+        if let Some(level) = self.top() {
+            core::hint::black_box((level.mixed.len, level.loot));
+        }
+    }
+
+    /// The task that probably comes next. Only to have it fetched from memory: it may be stale.
+    pub(crate) fn likely_next(&self) -> Option<TaskRef> {
+        let level = self.top()?;
+        let front = level.split.as_ref().and_then(|split| split.fronts.first());
+        let mixed = || level.mixed.sorted.front().map(|entry| entry.task);
+        front.map(|front| front.task).or_else(mixed)
+    }
+
+    /// The highest level with tasks.
+    fn top(&self) -> Option<&Level> {
+        let index = self.occupied.checked_ilog2()?;
+        self.levels.as_ref()?.get(index as usize)
     }
 
     /// The task that a thief takes, among the lots that it `may_take`.
@@ -171,7 +224,8 @@ impl Queue {
         may_take: &mut impl FnMut(LotRef) -> bool,
     ) -> Option<TaskRef> {
         let mut best: Option<TaskRef> = None;
-        for level in &mut self.levels[..open_levels(order.protected_from)] {
+        let levels = self.levels.as_mut()?;
+        for level in &mut levels[..open_levels(order.protected_from)] {
             let Some(task) = level.loot(tasks, order.newest_first, may_take) else {
                 continue;
             };
@@ -187,32 +241,32 @@ impl Queue {
 
     /// One bit for each class of which something may be stolen; perhaps some too many.
     pub(crate) fn loot_classes(&self, protected_from: Option<Priority>) -> ClassBits {
-        let open = &self.levels[..open_levels(protected_from)];
-        open.iter().fold(0, |classes, level| classes | level.loot)
+        let open = self.levels().take(open_levels(protected_from));
+        open.fold(0, |classes, level| classes | level.loot)
     }
 
     /// All tasks, in the order in which the agent would run them.
     pub(crate) fn in_order(&self, tasks: &Tasks) -> Vec<TaskRef> {
         let mut all = Vec::with_capacity(self.len as usize);
-        for level in self.levels.iter().rev() {
+        for level in self.levels().rev() {
             let from = all.len();
             all.extend(level.strands().flat_map(|strand| strand.tasks(tasks)));
-            all[from..].sort_by_key(|task| tasks[*task].key);
+            all[from..].sort_by_key(|task| tasks[*task].key());
         }
         all
     }
 
     /// How many tasks come before `task`, which must be on this queue.
     pub(crate) fn ahead_of(&self, tasks: &Tasks, task: TaskRef) -> usize {
-        let Task { priority, key, .. } = &tasks[task];
-        let above = self.levels[priority.index() + 1..]
-            .iter()
-            .flat_map(Level::strands);
-        let beside = self.levels[priority.index()].strands();
+        let (priority, key) = (tasks[task].priority, tasks[task].key());
+        let above = self.levels().skip(priority.index() + 1);
+        let above = above.flat_map(Level::strands);
+        let beside = self.levels().skip(priority.index()).take(1);
+        let beside = beside.flat_map(Level::strands);
         above.map(|strand| strand.len as usize).sum::<usize>()
             + beside
                 .flat_map(|s| s.tasks(tasks))
-                .filter(|t| tasks[*t].key < *key)
+                .filter(|t| tasks[*t].key() < key)
                 .count()
     }
 }
@@ -223,7 +277,7 @@ fn open_levels(protected_from: Option<Priority>) -> usize {
 
 /// Whether a thief prefers `task` to `other`.
 fn is_preferred(tasks: &Tasks, newest_first: bool, task: TaskRef, other: TaskRef) -> bool {
-    let (this, that) = (tasks[task].key.arrival, tasks[other].key.arrival);
+    let (this, that) = (tasks[task].arrival, tasks[other].arrival);
     if newest_first {
         this > that
     } else {
@@ -232,27 +286,31 @@ fn is_preferred(tasks: &Tasks, newest_first: bool, task: TaskRef, other: TaskRef
 }
 
 impl Level {
+    fn is_empty(&self) -> bool {
+        self.mixed.len == 0 && self.split.is_none()
+    }
+
     fn strands(&self) -> impl Iterator<Item = &Strand> {
         core::iter::once(&self.mixed).chain(self.split.iter().flat_map(|split| &split.strands))
     }
 
-    fn push(&mut self, key: OrderKey, entry: Entry) {
-        self.loot |= entry.sort.loot();
+    fn push(&mut self, task: TaskRef, this: &Task) {
+        self.loot |= Sort::of(this).loot();
         match &mut self.split {
-            None => self.mixed.push(key, entry),
-            Some(split) => split.push(key, entry),
+            None => self.mixed.push(this.key(), Entry::new(task, this)),
+            Some(split) => split.push(task, this),
         }
     }
 
-    fn remove(&mut self, tasks: &Tasks, key: OrderKey, entry: Entry) {
+    fn remove(&mut self, tasks: &Tasks, task: TaskRef) {
         let Some(split) = &mut self.split else {
-            self.mixed.remove(tasks, key, entry);
+            self.mixed.remove(tasks, task);
             if self.mixed.len == 0 {
                 self.loot = 0;
             }
             return;
         };
-        if split.remove(tasks, key, entry) {
+        if split.remove(tasks, task) {
             self.loot = split.loot_classes();
             if split.strands.is_empty() {
                 self.split = None;
@@ -262,10 +320,7 @@ impl Level {
 
     fn first(&mut self, tasks: &Tasks, admits: &mut impl FnMut(LotRef) -> bool) -> Option<TaskRef> {
         if self.split.is_none() {
-            match self
-                .mixed
-                .find(tasks, false, &mut |entry| admits(entry.sort.lot))
-            {
+            match self.mixed.find(tasks, false, &mut |task| admits(task.lot)) {
                 Search::Found(task) => return Some(task),
                 Search::Nothing => return None,
                 Search::PassedOverMany => self.split_up(tasks),
@@ -284,7 +339,7 @@ impl Level {
             return None;
         }
         if self.split.is_none() {
-            let mut takes = |entry: Entry| !entry.sort.settled && may_take(entry.sort.lot);
+            let mut takes = |task: &Task| !task.settled && may_take(task.lot);
             match self.mixed.find(tasks, newest_first, &mut takes) {
                 Search::Found(task) => return Some(task),
                 Search::Nothing => return None,
@@ -297,14 +352,15 @@ impl Level {
     fn split_up(&mut self, tasks: &Tasks) {
         let mixed = core::mem::take(&mut self.mixed);
         let mut split = Split::default();
-        let strays = mixed.strays.into_iter().map(|(_, entry)| entry);
+        let strays = mixed.strays.into_iter().flat_map(|strays| *strays);
+        let strays = strays.map(|(_, entry)| entry);
         for entry in mixed
             .sorted
             .into_iter()
             .filter(|entry| is_fresh(tasks, *entry))
             .chain(strays)
         {
-            split.push(tasks[entry.task].key, entry);
+            split.push(entry.task, &tasks[entry.task]);
         }
         self.loot = split.loot_classes();
         self.split = Some(Box::new(split));
@@ -316,35 +372,32 @@ impl Split {
         self.fronts.iter().position(|front| front.sort == sort)
     }
 
-    fn push(&mut self, key: OrderKey, entry: Entry) {
-        let at = self.find(entry.sort).unwrap_or_else(|| {
-            self.fronts.push(Front {
-                key,
-                task: entry.task,
-                sort: entry.sort,
-            });
+    fn push(&mut self, task: TaskRef, this: &Task) {
+        let (key, sort) = (this.key(), Sort::of(this));
+        let at = self.find(sort).unwrap_or_else(|| {
+            self.fronts.push(Front { key, task, sort });
             self.strands.push(Strand::default());
             self.strands.len() - 1
         });
-        self.strands[at].push(key, entry);
+        self.strands[at].push(key, Entry::new(task, this));
         if key < self.fronts[at].key {
             self.fronts[at].key = key;
-            self.fronts[at].task = entry.task;
+            self.fronts[at].task = task;
         }
     }
 
-    /// Takes an entry out; true if its strand is gone with it.
-    fn remove(&mut self, tasks: &Tasks, key: OrderKey, entry: Entry) -> bool {
+    /// Takes a task out; true if its strand is gone with it.
+    fn remove(&mut self, tasks: &Tasks, task: TaskRef) -> bool {
         let at = self
-            .find(entry.sort)
+            .find(Sort::of(&tasks[task]))
             .expect("a queued task is on its agent's queue");
-        self.strands[at].remove(tasks, key, entry);
+        self.strands[at].remove(tasks, task);
         if self.strands[at].len == 0 {
             self.fronts.swap_remove(at);
             self.strands.swap_remove(at);
             return true;
         }
-        if self.fronts[at].task == entry.task {
+        if self.fronts[at].task == task {
             let (key, task) = self.strands[at]
                 .front(tasks)
                 .expect("the strand is not empty");
@@ -406,19 +459,20 @@ enum Search {
 
 impl Strand {
     fn push(&mut self, key: OrderKey, entry: Entry) {
-        if self.last_key.is_none_or(|last| last < key) {
-            self.last_key = Some(key);
+        if self.last_key < key {
+            self.last_key = key;
             self.sorted.push_back(entry);
         } else {
-            self.strays.insert((key, entry));
+            self.strays.get_or_insert_default().insert((key, entry));
         }
         self.len += 1;
     }
 
     /// Takes an entry out. In the middle of the sorted part it stays behind: the task's stamp is about
     /// to change, which makes the entry stale.
-    fn remove(&mut self, tasks: &Tasks, key: OrderKey, entry: Entry) {
-        if self.strays.is_empty() || !self.strays.remove(&(key, entry)) {
+    fn remove(&mut self, tasks: &Tasks, task: TaskRef) {
+        let entry = Entry::new(task, &tasks[task]);
+        if !self.remove_stray(tasks[task].key(), entry) {
             self.trim_front(tasks);
             if self.sorted.front() == Some(&entry) {
                 self.sorted.pop_front();
@@ -428,10 +482,35 @@ impl Strand {
         }
         self.len -= 1;
         if self.len == 0 {
-            *self = Self::default();
+            self.become_empty();
         } else if self.sorted.len() > 2 * self.len as usize + 16 {
             self.sorted.retain(|e| *e != entry && is_fresh(tasks, *e));
         }
+    }
+
+    /// Forgets what is stale. A little memory is kept for the next task.
+    fn become_empty(&mut self) {
+        const KEPT: usize = 8;
+        if self.sorted.capacity() > KEPT {
+            self.sorted = VecDeque::new();
+        }
+        self.sorted.clear();
+        self.last_key = OrderKey::LEAST;
+    }
+
+    fn strays(&self) -> impl DoubleEndedIterator<Item = &(OrderKey, Entry)> {
+        self.strays.iter().flat_map(|strays| strays.iter())
+    }
+
+    fn remove_stray(&mut self, key: OrderKey, entry: Entry) -> bool {
+        let Some(strays) = &mut self.strays else {
+            return false;
+        };
+        let removed = strays.remove(&(key, entry));
+        if strays.is_empty() {
+            self.strays = None;
+        }
+        removed
     }
 
     /// The first task from one end that `accepts` agrees to.
@@ -439,7 +518,7 @@ impl Strand {
         &mut self,
         tasks: &Tasks,
         from_back: bool,
-        accepts: &mut impl FnMut(Entry) -> bool,
+        accepts: &mut impl FnMut(&Task) -> bool,
     ) -> Search {
         if self.len == 0 {
             return Search::Nothing;
@@ -449,31 +528,31 @@ impl Strand {
         } else {
             self.trim_front(tasks);
         }
-        if self.strays.is_empty() {
+        if self.strays.is_none() {
             let fresh = self
                 .sorted
                 .iter()
                 .copied()
                 .filter(|entry| is_fresh(tasks, *entry));
             return if from_back {
-                search(fresh.rev(), accepts)
+                search(tasks, fresh.rev(), accepts)
             } else {
-                search(fresh, accepts)
+                search(tasks, fresh, accepts)
             };
         }
-        if let Some(task) = if from_back {
+        if let Some(entry) = if from_back {
             self.back_entry(tasks)
         } else {
             self.front_entry(tasks)
-        } && accepts(task)
+        } && accepts(&tasks[entry.task])
         {
-            return Search::Found(task.task);
+            return Search::Found(entry.task);
         }
         // Both parts matter further in: their ends are merged.
         let mut merged: Vec<(OrderKey, Entry)> = Vec::new();
         let fresh = self.sorted.iter().filter(|entry| is_fresh(tasks, **entry));
-        let keyed = |entry: &Entry| (tasks[entry.task].key, *entry);
-        let strays = self.strays.iter().copied();
+        let keyed = |entry: &Entry| (tasks[entry.task].key(), *entry);
+        let strays = self.strays().copied();
         if from_back {
             merged.extend(fresh.rev().take(PASSED_OVER_MAX + 1).map(keyed));
             merged.extend(strays.rev().take(PASSED_OVER_MAX + 1));
@@ -483,17 +562,18 @@ impl Strand {
             merged.extend(strays.take(PASSED_OVER_MAX + 1));
             merged.sort_unstable_by_key(|(key, _)| *key);
         }
-        search(merged.into_iter().map(|(_, entry)| entry), accepts)
+        let merged = merged.into_iter().map(|(_, entry)| entry);
+        search(tasks, merged, accepts)
     }
 
     fn front_entry(&self, tasks: &Tasks) -> Option<Entry> {
         let sorted = self
             .sorted
             .front()
-            .map(|entry| (tasks[entry.task].key, *entry));
+            .map(|entry| (tasks[entry.task].key(), *entry));
         sorted
             .into_iter()
-            .chain(self.strays.first().copied())
+            .chain(self.strays().next().copied())
             .min()
             .map(|(_, entry)| entry)
     }
@@ -502,10 +582,10 @@ impl Strand {
         let sorted = self
             .sorted
             .back()
-            .map(|entry| (tasks[entry.task].key, *entry));
+            .map(|entry| (tasks[entry.task].key(), *entry));
         sorted
             .into_iter()
-            .chain(self.strays.last().copied())
+            .chain(self.strays().next_back().copied())
             .max()
             .map(|(_, entry)| entry)
     }
@@ -513,7 +593,7 @@ impl Strand {
     fn front(&mut self, tasks: &Tasks) -> Option<(OrderKey, TaskRef)> {
         self.trim_front(tasks);
         self.front_entry(tasks)
-            .map(|entry| (tasks[entry.task].key, entry.task))
+            .map(|entry| (tasks[entry.task].key(), entry.task))
     }
 
     fn back(&mut self, tasks: &Tasks) -> Option<TaskRef> {
@@ -543,17 +623,21 @@ impl Strand {
 
     fn tasks(&self, tasks: &Tasks) -> impl Iterator<Item = TaskRef> {
         let sorted = self.sorted.iter().filter(|entry| is_fresh(tasks, **entry));
-        let strays = self.strays.iter().map(|(_, entry)| entry);
+        let strays = self.strays().map(|(_, entry)| entry);
         sorted.chain(strays).map(|entry| entry.task)
     }
 }
 
-fn search(entries: impl Iterator<Item = Entry>, accepts: &mut impl FnMut(Entry) -> bool) -> Search {
+fn search(
+    tasks: &Tasks,
+    entries: impl Iterator<Item = Entry>,
+    accepts: &mut impl FnMut(&Task) -> bool,
+) -> Search {
     for (passed_over, entry) in entries.enumerate() {
         if passed_over > PASSED_OVER_MAX {
             return Search::PassedOverMany;
         }
-        if accepts(entry) {
+        if accepts(&tasks[entry.task]) {
             return Search::Found(entry.task);
         }
     }

@@ -30,7 +30,7 @@ impl Scheduler {
                 let Some((task, target)) = self.next_move(busy, &mut idle) else {
                     break;
                 };
-                let from = self.agents[busy].spec.id;
+                let from = self.agents[busy].id;
                 self.move_off_queue(task);
                 self.tallies.steal_succeeded();
                 self.enqueue(task, target, Reason::Rebalanced(from), actions);
@@ -51,17 +51,30 @@ impl Scheduler {
         let busy = this.agent;
         if this.state != State::Queued
             || !self.config.strategy.pushes()
-            || self.agents[busy].queue.len() <= self.config.thresholds.busy_threshold
+            || !self.is_busier_than_need_be(busy)
         {
             return;
         }
-        let class = self.lots.at(this.lot).class;
+        let class = self.lots.at(self.tasks[task].lot).class;
         if let Some((task, target)) = self.next_to_make_room(class, busy) {
-            let from = self.agents[busy].spec.id;
+            let from = self.agents[busy].id;
             self.move_off_queue(task);
             self.enqueue(task, target, Reason::Rebalanced(from), actions);
             self.after_enqueue(task, target, actions);
         }
+    }
+
+    /// Whether an agent is busy, and its queue longer than that of the agent with the best score, by
+    /// more than comes about by chance. Asked for every task, so it looks at no others.
+    fn is_busier_than_need_be(&mut self, agent: AgentRef) -> bool {
+        let len = self.agents[agent].queue.len();
+        if len <= self.config.thresholds.busy_threshold {
+            return false;
+        }
+        self.update_rankings();
+        let best = self.agents.best_placed();
+        let shortest = best.map_or(len, |best| self.agents[best].queue.len());
+        len.saturating_sub(shortest) > 1 + len / 16
     }
 
     /// A task on the queue of `busy`, and who shall have it: an agent that cannot do tasks of `class`,
@@ -74,7 +87,6 @@ impl Scheduler {
         if self.lots.class_at(class).capable.len() == self.agents.cohorts.len() {
             return None; // Everybody can do it.
         }
-        self.update_trees();
         let order = self.steal_order();
         let classes = self.agents[busy].queue.loot_classes(order.protected_from);
         let mut shorter_than = self.agents[busy].queue.len() - 1;

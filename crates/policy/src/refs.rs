@@ -1,18 +1,21 @@
 //! Positions in the scheduler's own tables. Like ids, each table's positions have a type of their own.
 
+use core::num::NonZero;
+
 macro_rules! refs {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub(crate) struct $name(u32);
+        pub(crate) struct $name(NonZero<u32>);
 
         impl $name {
             pub(crate) fn new(index: usize) -> Self {
-                Self(u32::try_from(index).expect("a table holds fewer than 2^32 entries"))
+                let next = u32::try_from(index + 1).ok().and_then(NonZero::new);
+                Self(next.expect("a table holds fewer than 2^32 entries"))
             }
 
             pub(crate) fn index(self) -> usize {
-                self.0 as usize
+                self.0.get() as usize - 1
             }
         }
     )*};
@@ -33,4 +36,6 @@ refs! {
     KindRef;
     /// A job that is not over.
     JobRef;
+    /// Somebody who submitted tasks.
+    UserRef;
 }

@@ -61,7 +61,6 @@ pub struct Scheduler {
     announced: Option<Time>,
     pub(crate) rng: Rng,
     leases: u64,
-    pub(crate) submissions: u64,
     pub(crate) arrivals: u64,
     /// Where data was last used.
     pub(crate) locations: BTreeMap<DataKey, AgentId>,
@@ -83,8 +82,10 @@ pub struct Scheduler {
     pub(crate) counts: Counts,
     pub(crate) tallies: Tallies,
     pub(crate) samples: VecDeque<UtilizationSample>,
-    /// Agents whose trees are behind them.
-    pub(crate) stale: Vec<AgentRef>,
+    /// Agents that their cohort's ranking is behind.
+    pub(crate) stale_ranks: Vec<AgentRef>,
+    /// Agents that their cohort's tree of victims is behind.
+    pub(crate) stale_loot: Vec<AgentRef>,
 }
 
 impl Scheduler {
@@ -113,7 +114,6 @@ impl Scheduler {
             timers,
             announced: None,
             leases: 0,
-            submissions: 0,
             arrivals: 0,
             locations: BTreeMap::new(),
             retracts: 0,
@@ -126,7 +126,8 @@ impl Scheduler {
             small_live: 0,
             counts: Counts::default(),
             samples: VecDeque::new(),
-            stale: Vec::new(),
+            stale_ranks: Vec::new(),
+            stale_loot: Vec::new(),
         }
     }
 

@@ -70,7 +70,7 @@ impl Scheduler {
             self.agents[thief].bypassed += 1;
         }
         let waiting = self.agents[victim].queue.len();
-        let from = self.agents[victim].spec.id;
+        let from = self.agents[victim].id;
         self.agents[victim].robbed_at = Some(self.now);
         self.move_off_queue(task);
         self.assign(task, thief, Reason::Stolen(from), actions);
@@ -107,7 +107,7 @@ impl Scheduler {
 
     /// The busiest victim with something that the thief may take, and what that is.
     fn find_loot(&mut self, thief: AgentRef, enforce_shares: bool) -> Option<(AgentRef, TaskRef)> {
-        self.update_trees();
+        self.update_victims();
         let appetite = self.appetite(self.agents[thief].cohort);
         let stealing = &self.config.work_stealing;
         let fewest = stealing.min_tasks_to_steal.max(1);
@@ -229,6 +229,9 @@ impl Scheduler {
 
     /// A task waits on a queue: an idle agent that may steal it does so at once.
     pub(crate) fn offer(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
+        if self.agents.hungry_count == 0 {
+            return;
+        }
         let this = &self.tasks[task];
         if !self.config.strategy.pulls() || this.settled || self.is_protected(this.priority) {
             return;
@@ -288,7 +291,7 @@ impl Scheduler {
             .collect();
         for holder in holders.into_iter().filter(|holder| *holder != thief) {
             let this = &self.agents[holder];
-            let has_backlog = this.in_hand.len() as u32 > this.spec.slots;
+            let has_backlog = this.in_hand.len() as u32 > this.slots;
             if !has_backlog || this.liveness != Liveness::Alive {
                 continue;
             }
@@ -325,7 +328,7 @@ impl Scheduler {
         running: bool,
         actions: &mut Vec<Action>,
     ) {
-        let id = thief.map(|thief| self.agents[thief].spec.id);
+        let id = thief.map(|thief| self.agents[thief].id);
         if let Some(thief) = thief {
             self.agents[thief].awaited += 1;
         }
@@ -334,7 +337,7 @@ impl Scheduler {
         extra.retract_for = id;
         extra.retracting = true;
         let this = &self.tasks[task];
-        let agent = self.agents[this.agent].spec.id;
+        let agent = self.agents[this.agent].id;
         actions.push(Action::Retract {
             task: this.id,
             agent,
@@ -367,7 +370,7 @@ impl Scheduler {
         let pause = Span(delay.ns(this.refusals, &mut self.rng));
         this.refusals = this.refusals.saturating_add(1);
         this.no_asking_until = self.now + pause;
-        let alarm = Alarm::StealAgain(this.spec.id, this.incarnation);
+        let alarm = Alarm::StealAgain(this.id, this.incarnation);
         self.timers.set(this.no_asking_until, alarm);
     }
 }

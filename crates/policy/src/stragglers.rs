@@ -54,7 +54,7 @@ impl Scheduler {
         if at < this.check_at {
             this.check_at = at;
             self.timers
-                .set(at, Alarm::TasksInHand(this.spec.id, this.incarnation));
+                .set(at, Alarm::TasksInHand(this.id, this.incarnation));
         }
     }
 
@@ -104,7 +104,7 @@ impl Scheduler {
             }
         }
         if let Some(agent) = self.agent_of(id, incarnation) {
-            if stragglers >= self.agents[agent].spec.slots {
+            if stragglers >= self.agents[agent].slots {
                 self.move_away_from(agent, actions);
             }
             self.set_next_check(agent);
@@ -114,7 +114,7 @@ impl Scheduler {
     fn running_under(&self, task: TaskRef, lease: Lease) -> Option<(Held, Time)> {
         let this = self.tasks.get(task)?;
         if this.state == State::Running && this.lease == lease {
-            return Some((Held::First, this.started));
+            return Some((Held::First, this.since));
         }
         let copy = this
             .copy()
@@ -188,7 +188,7 @@ impl Scheduler {
             return;
         };
         let lease = self.next_lease();
-        let first = self.agents[self.tasks[task].agent].spec.id;
+        let first = self.agents[self.tasks[task].agent].id;
         let copy = Copy {
             agent,
             lease,
@@ -202,7 +202,7 @@ impl Scheduler {
         self.tallies.speculations += 1;
         self.begin_lease(task, agent, lease);
         let (id, attempt) = (self.tasks[task].id, u32::from(self.tasks[task].attempts));
-        let agent = self.agents[agent].spec.id;
+        let agent = self.agents[agent].id;
         let reason = Reason::Speculation(first);
         actions.push(Action::Assign {
             task: id,
@@ -249,7 +249,7 @@ impl Scheduler {
     fn move_away_from(&mut self, agent: AgentRef, actions: &mut Vec<Action>) {
         /// So many at once; the next check moves more.
         const MOVES_MAX: usize = 64;
-        let from = self.agents[agent].spec.id;
+        let from = self.agents[agent].id;
         let order = StealOrder {
             newest_first: false,
             lowest_priority_first: false,

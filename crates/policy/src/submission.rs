@@ -4,15 +4,16 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use loxley_model::{
-    AgentId, Fallback, JobSpec, Lease, Priority, Span, TaskId, TaskSpec, Time, Unplaceable, UserId,
+    AgentId, Fallback, JobSpec, Lease, Priority, Span, TaskId, TaskSpec, Time, Unplaceable,
 };
+use smallvec::SmallVec;
 
 use crate::dependencies::{Dependent, Graph, name_circle};
 use crate::id_table::Known;
 use crate::lots::{LotTraits, class_bit};
-use crate::refs::{AgentRef, JobRef, KindRef, LotRef, TaskRef};
+use crate::refs::{AgentRef, JobRef, KindRef, LotRef, TaskRef, UserRef};
 use crate::scheduler::report;
-use crate::tasks::{Extra, NO_CHAIN, NO_EDGE, OrderKey, State, Task};
+use crate::tasks::{Extra, NO_CHAIN, NO_EDGE, State, Task};
 use crate::{Action, Reason, Report, Scheduler, SubmitError};
 
 /// How many errors of one submission are reported.
@@ -196,7 +197,7 @@ impl Scheduler {
             LotTraits {
                 strict,
                 large: false,
-                user: UserId(0),
+                user: UserRef::new(0),
             },
         );
         self.lots.at(lot).class
@@ -236,7 +237,7 @@ impl Scheduler {
         specs: Vec<TaskSpec>,
         checked: &Checked,
         actions: &mut Vec<Action>,
-    ) -> Vec<TaskRef> {
+    ) -> SmallVec<[TaskRef; 4]> {
         let count = specs.len();
         report(
             Report::Accepted {
@@ -246,14 +247,15 @@ impl Scheduler {
             actions,
         );
         if count == 0 {
-            return Vec::new();
+            return SmallVec::new();
         }
-        self.submissions += 1;
-        let job = self.jobs.find_or_insert(job);
-        let mut places = Vec::with_capacity(count);
-        for (at, spec) in specs.into_iter().enumerate() {
-            let chain = checked.chains.get(at).copied().unwrap_or(0);
-            places.push(self.insert_task(job, spec, chain, actions));
+        let user = self.limits.user(job.user);
+        let job = self.jobs.find_or_insert(job, user);
+        let mut places = SmallVec::with_capacity(count);
+        for (position, spec) in (0..).zip(specs) {
+            let chain = checked.chains.get(position as usize).copied();
+            let chain = chain.unwrap_or(0);
+            places.push(self.insert_task(job, spec, position, chain, actions));
         }
         self.link(&places, checked);
         places
@@ -263,25 +265,22 @@ impl Scheduler {
         &mut self,
         job: JobRef,
         spec: TaskSpec,
+        position: u32,
         chain: u64,
         actions: &mut Vec<Action>,
     ) -> TaskRef {
         let kind = self.lots.kind(&spec.kind);
-        let user = self.jobs[job].spec.user;
+        let user = self.jobs[job].user;
         let lot = self.lot_for(kind, spec.priority, user, spec.cost);
         let likely = spec
             .cost
             .or_else(|| self.lots.kind_at(kind).durations.median());
         self.arrivals += 1;
-        let key = OrderKey {
-            deadline: spec.deadline.unwrap_or(Time::MAX),
-            submission: self.submissions,
-            slack: NO_CHAIN - chain,
-            arrival: self.arrivals,
-        };
-        let has_extra = spec.locality.is_some() || spec.fallback != Fallback::None;
+        let has_extra =
+            spec.deadline.is_some() || spec.locality.is_some() || spec.fallback != Fallback::None;
         let extra = has_extra.then(|| {
             Box::new(Extra {
+                deadline: spec.deadline.unwrap_or(Time::MAX),
                 locality: spec.locality,
                 fallback: spec.fallback,
                 ..Extra::default()
@@ -289,31 +288,30 @@ impl Scheduler {
         });
         let place = self.tasks.insert(Task {
             id: spec.id,
+            arrival: self.arrivals,
+            slack: NO_CHAIN - chain,
+            cost: likely.unwrap_or(Span::MAX),
+            created: self.now,
+            since: self.now,
+            assigned: self.now,
+            lease: Lease(0),
+            reason: Reason::Named,
+            extra,
             job,
             kind,
             lot,
-            key,
-            cost: likely.unwrap_or(Span::MAX),
-            created: self.now,
-            ready: self.now,
-            assigned: self.now,
-            started: self.now,
-            lease: Lease(0),
-            reason: Reason::Named,
             agent: AgentRef::new(0),
             stamp: 0,
+            position,
             dependencies_left: 0,
             dependents: self.orphans.remove(&spec.id).unwrap_or(NO_EDGE),
             attempts: 0,
-            failures: 0,
-            losses: 0,
             moves: 0,
             priority: spec.priority,
             state: State::Waiting,
-            deadline_reported: false,
             settled: false,
+            class_bit: 0,
             doomed: false,
-            extra,
         });
         self.ids.set(spec.id, Known::Live(place));
         self.jobs[job].add(spec.id);
@@ -332,7 +330,7 @@ impl Scheduler {
         &mut self,
         kind: KindRef,
         priority: Priority,
-        user: UserId,
+        user: UserRef,
         cost: Option<Span>,
     ) -> LotRef {
         let ratio = f64::from(self.config.quotas.large_task_ratio);
@@ -366,9 +364,7 @@ impl Scheduler {
             .collect();
         for task in &queued {
             let agent = self.tasks[*task].agent;
-            let class = self.lots.at(self.tasks[*task].lot).class;
-            let queue = &mut self.agents[agent].queue;
-            queue.remove(&self.tasks, *task, class_bit(class));
+            self.agents[agent].queue.remove(&self.tasks, *task);
             self.tasks[*task].stamp = self.tasks[*task].stamp.wrapping_add(1);
         }
         let held: Vec<TaskRef> = all
@@ -428,7 +424,7 @@ impl Scheduler {
 
     fn add_edge(&mut self, dependency: TaskRef, dependent: TaskRef) {
         let first = self.tasks[dependency].dependents;
-        let arrival = self.tasks[dependent].key.arrival as u32;
+        let arrival = self.tasks[dependent].arrival as u32;
         let edge = Dependent {
             task: dependent,
             arrival,
@@ -439,7 +435,7 @@ impl Scheduler {
 
     /// Nothing keeps this task from being placed any more.
     pub(crate) fn make_ready(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
-        self.tasks[task].ready = self.now;
+        self.tasks[task].since = self.now;
         self.place(task, None, actions);
     }
 }

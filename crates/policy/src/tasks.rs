@@ -15,10 +15,20 @@ use crate::refs::{AgentRef, JobRef, KindRef, LotRef, TaskRef};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OrderKey {
     pub(crate) deadline: Time,
-    pub(crate) submission: u64,
-    /// `u64::MAX` minus the length of the longest chain of tasks that begins here.
-    pub(crate) slack: u64,
+    /// The arrival of the first task of its submission.
+    submission: u64,
+    slack: u64,
     pub(crate) arrival: u64,
+}
+
+impl OrderKey {
+    /// Comes before the key of every task.
+    pub(crate) const LEAST: Self = Self {
+        deadline: Time::ZERO,
+        submission: 0,
+        slack: 0,
+        arrival: 0,
+    };
 }
 
 /// Where a task is in its life.
@@ -48,49 +58,62 @@ pub(crate) const NO_CHAIN: u64 = u64::MAX;
 /// No edge: the end of a list.
 pub(crate) const NO_EDGE: u32 = u32::MAX;
 
-/// A task that is not over. Kept small: a million of these may be queued.
+/// A task that is not over: two cache lines, since a million of these may be queued and each is found
+/// cold in memory when its turn comes. What few tasks need is in [`Extra`].
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Task {
     pub(crate) id: TaskId,
-    pub(crate) job: JobRef,
-    pub(crate) kind: KindRef,
-    pub(crate) lot: LotRef,
-    pub(crate) key: OrderKey,
+    /// Which task this is of all that ever came, from 1; 0 marks a vacant place of the table.
+    pub(crate) arrival: u64,
+    /// `NO_CHAIN` minus the length of the longest chain of tasks that begins here.
+    pub(crate) slack: u64,
     /// The expected cost; `Span::MAX` when nobody knows.
     pub(crate) cost: Span,
     pub(crate) created: Time,
-    /// When it could first have been started.
-    pub(crate) ready: Time,
+    /// While it runs, when it was started; before, when it could first have been.
+    pub(crate) since: Time,
     /// When it was last given to an agent or put on its queue.
     pub(crate) assigned: Time,
-    pub(crate) started: Time,
     pub(crate) lease: Lease,
     pub(crate) reason: Reason,
+    pub(crate) extra: Option<Box<Extra>>,
+    pub(crate) job: JobRef,
+    pub(crate) kind: KindRef,
+    pub(crate) lot: LotRef,
     /// Meaningful while queued, leased or running.
     pub(crate) agent: AgentRef,
     /// Changes whenever the task leaves a queue, so that old queue entries are recognised.
     pub(crate) stamp: u32,
+    /// Its position in its submission.
+    pub(crate) position: u32,
     pub(crate) dependencies_left: u32,
     /// The first edge to a task that waits for this one.
     pub(crate) dependents: u32,
     pub(crate) attempts: u16,
-    /// Attempts that failed: what the retry rule counts.
-    pub(crate) failures: u16,
-    pub(crate) losses: u8,
     pub(crate) moves: u8,
     pub(crate) priority: Priority,
     pub(crate) state: State,
-    pub(crate) deadline_reported: bool,
     /// Whether it may not be moved any more, as of when it was queued.
     pub(crate) settled: bool,
+    /// Which bit stands for its class, as of when it was queued.
+    pub(crate) class_bit: u8,
     /// Whether it is about to end because of another task.
     pub(crate) doomed: bool,
-    pub(crate) extra: Option<Box<Extra>>,
 }
+
+const _: () = assert!(size_of::<Task>() == 128);
 
 /// What few tasks have.
 #[derive(Debug)]
 pub(crate) struct Extra {
+    /// `Time::MAX` when there is none.
+    pub(crate) deadline: Time,
+    pub(crate) deadline_reported: bool,
+    /// Attempts that failed: what the retry rule counts.
+    pub(crate) failures: u16,
+    /// How many agents were lost with it.
+    pub(crate) losses: u8,
     pub(crate) locality: Option<Locality>,
     pub(crate) fallback: Fallback,
     /// The task this one stands in for when it is needed.
@@ -107,6 +130,10 @@ pub(crate) struct Extra {
 impl Default for Extra {
     fn default() -> Self {
         Self {
+            deadline: Time::MAX,
+            deadline_reported: false,
+            failures: 0,
+            losses: 0,
             locality: None,
             fallback: Fallback::None,
             stands_in_for: None,
@@ -129,6 +156,22 @@ pub(crate) struct Copy {
 }
 
 impl Task {
+    pub(crate) fn key(&self) -> OrderKey {
+        OrderKey {
+            deadline: self.deadline(),
+            submission: self.arrival - u64::from(self.position),
+            slack: self.slack,
+            arrival: self.arrival,
+        }
+    }
+
+    /// When it should be done; `Time::MAX` when nobody said.
+    pub(crate) fn deadline(&self) -> Time {
+        self.extra
+            .as_ref()
+            .map_or(Time::MAX, |extra| extra.deadline)
+    }
+
     pub(crate) fn extra_mut(&mut self) -> &mut Extra {
         self.extra.get_or_insert_default()
     }
@@ -158,123 +201,132 @@ impl Task {
     }
 }
 
-const CHUNK: usize = 1024;
-
-/// The table of tasks. Grows by chunks, so that a growing table is never copied, and gives its memory
-/// back when the last task is over.
+/// The table of tasks. Gives its memory back when the last task is over.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
-    chunks: Vec<Vec<Entry>>,
-    /// The first free entry.
-    free: Option<TaskRef>,
+    entries: Vec<Task>,
+    /// The first vacant place.
+    vacant: Option<TaskRef>,
     len: usize,
-}
-
-#[derive(Debug)]
-enum Entry {
-    Free { next: Option<TaskRef>, stamp: u32 },
-    Used(Task),
 }
 
 impl Tasks {
     /// Puts a task in. Its stamp goes on from the last one at this place.
     pub(crate) fn insert(&mut self, mut task: Task) -> TaskRef {
         self.len += 1;
-        if let Some(place) = self.free {
-            let entry = self.entry_mut(place);
-            let Entry::Free { next, stamp } = *entry else {
-                unreachable!("the free list leads to a used entry")
-            };
-            task.stamp = stamp;
-            *entry = Entry::Used(task);
-            self.free = next;
-            return place;
-        }
-        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
-            self.chunks.push(Vec::with_capacity(CHUNK));
-        }
-        let last = self.chunks.len() - 1;
-        let chunk = &mut self.chunks[last];
-        chunk.push(Entry::Used(task));
-        TaskRef::new(last * CHUNK + chunk.len() - 1)
+        let Some(place) = self.vacant else {
+            self.entries.push(task);
+            return TaskRef::new(self.entries.len() - 1);
+        };
+        let entry = &mut self.entries[place.index()];
+        task.stamp = entry.stamp;
+        self.vacant = entry.next_vacant();
+        *entry = task;
+        place
     }
 
     pub(crate) fn remove(&mut self, place: TaskRef) -> Task {
-        let stamp = self[place].stamp.wrapping_add(1);
-        let next = self.free.replace(place);
-        let entry = core::mem::replace(self.entry_mut(place), Entry::Free { next, stamp });
+        let entry = &mut self.entries[place.index()];
+        assert!(!entry.is_vacant(), "removed a task twice");
+        let vacant = Task::vacant(entry.stamp.wrapping_add(1), self.vacant);
+        let task = core::mem::replace(entry, vacant);
+        self.vacant = Some(place);
         self.len -= 1;
         if self.len == 0 {
-            // Entries in queues that outlive their task are only recognised by stamps of entries
+            // Entries in queues that outlive their task are only recognised by stamps of places
             // that exist, so the queues must be empty too: they are, they hold live tasks only.
-            self.chunks = Vec::new();
-            self.free = None;
+            *self = Self::default();
         }
-        match entry {
-            Entry::Used(task) => task,
-            Entry::Free { .. } => unreachable!("removed a task twice"),
-        }
+        task
     }
 
     /// Every task, in the order of the table.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TaskRef, &Task)> {
-        let entries = self.chunks.iter().flatten().enumerate();
-        entries.filter_map(|(index, entry)| match entry {
-            Entry::Used(task) => Some((TaskRef::new(index), task)),
-            Entry::Free { .. } => None,
-        })
+        let entries = self.entries.iter().enumerate();
+        let used = entries.filter(|(_, task)| !task.is_vacant());
+        used.map(|(index, task)| (TaskRef::new(index), task))
     }
 
     /// The stamp at a place, whether or not a task is there.
     pub(crate) fn stamp(&self, place: TaskRef) -> Option<u32> {
-        let chunk = self.chunks.get(place.index() / CHUNK)?;
-        Some(match chunk.get(place.index() % CHUNK)? {
-            Entry::Free { stamp, .. } => *stamp,
-            Entry::Used(task) => task.stamp,
-        })
+        self.entries.get(place.index()).map(|task| task.stamp)
+    }
+
+    /// Has a task fetched from memory, both of its lines.
+    pub(crate) fn touch(&self, place: TaskRef) {
+        if let Some(task) = self.entries.get(place.index()) {
+            core::hint::black_box((task.id, task.state));
+        }
     }
 
     /// The task at a place, if there is one.
     pub(crate) fn get(&self, place: TaskRef) -> Option<&Task> {
-        match self
-            .chunks
-            .get(place.index() / CHUNK)?
-            .get(place.index() % CHUNK)?
-        {
-            Entry::Used(task) => Some(task),
-            Entry::Free { .. } => None,
-        }
+        let entry = self.entries.get(place.index());
+        entry.filter(|task| !task.is_vacant())
     }
 
     /// The task at a place, if there is one, to be changed.
     pub(crate) fn get_mut(&mut self, place: TaskRef) -> Option<&mut Task> {
-        let chunk = self.chunks.get_mut(place.index() / CHUNK)?;
-        match chunk.get_mut(place.index() % CHUNK)? {
-            Entry::Used(task) => Some(task),
-            Entry::Free { .. } => None,
+        let entry = self.entries.get_mut(place.index());
+        entry.filter(|task| !task.is_vacant())
+    }
+}
+
+impl Task {
+    /// A place without a task. It remembers the next such place instead of an edge.
+    fn vacant(stamp: u32, next: Option<TaskRef>) -> Self {
+        Self {
+            id: TaskId(0),
+            arrival: 0,
+            slack: 0,
+            cost: Span::ZERO,
+            created: Time::ZERO,
+            since: Time::ZERO,
+            assigned: Time::ZERO,
+            lease: Lease(0),
+            reason: Reason::Named,
+            extra: None,
+            job: JobRef::new(0),
+            kind: KindRef::new(0),
+            lot: LotRef::new(0),
+            agent: AgentRef::new(0),
+            stamp,
+            position: 0,
+            dependencies_left: 0,
+            dependents: next.map_or(NO_EDGE, |next| next.index() as u32),
+            attempts: 0,
+            moves: 0,
+            priority: Priority::NORMAL,
+            state: State::Waiting,
+            settled: false,
+            class_bit: 0,
+            doomed: false,
         }
     }
 
-    fn entry_mut(&mut self, place: TaskRef) -> &mut Entry {
-        &mut self.chunks[place.index() / CHUNK][place.index() % CHUNK]
+    fn is_vacant(&self) -> bool {
+        self.arrival == 0
+    }
+
+    fn next_vacant(&self) -> Option<TaskRef> {
+        debug_assert!(self.is_vacant());
+        (self.dependents != NO_EDGE).then(|| TaskRef::new(self.dependents as usize))
     }
 }
 
 impl Index<TaskRef> for Tasks {
     type Output = Task;
     fn index(&self, place: TaskRef) -> &Task {
-        match &self.chunks[place.index() / CHUNK][place.index() % CHUNK] {
-            Entry::Used(task) => task,
-            Entry::Free { .. } => panic!("a reference outlived its task"),
-        }
+        let task = &self.entries[place.index()];
+        debug_assert!(!task.is_vacant(), "a reference outlived its task");
+        task
     }
 }
 
 impl IndexMut<TaskRef> for Tasks {
     fn index_mut(&mut self, place: TaskRef) -> &mut Task {
-        match self.entry_mut(place) {
-            Entry::Used(task) => task,
-            Entry::Free { .. } => panic!("a reference outlived its task"),
-        }
+        let task = &mut self.entries[place.index()];
+        debug_assert!(!task.is_vacant(), "a reference outlived its task");
+        task
     }
 }

@@ -27,6 +27,11 @@ impl Ranking {
         self.nodes.get(1).copied().unwrap_or(ABSENT)
     }
 
+    /// The key of `position`, which was set before.
+    pub(crate) fn key(&self, position: usize) -> i64 {
+        self.nodes[self.leaves() + position]
+    }
+
     /// Who has the greatest key.
     pub(crate) fn best(&self) -> Option<usize> {
         let best = self.best_key();
