@@ -1,0 +1,218 @@
+//! What agents do: register, run what they are given, give it back, ask for more.
+
+use loxley_model::{Dispatch, Lease, TaskId};
+
+use super::agent_model::{GiveUp, Held, Running};
+use super::network::Body;
+use super::{Event, FleetWorld, NEVER, NOWHERE};
+use crate::observer::{Happening, Observer};
+use crate::time::Nanos;
+
+impl<O: Observer> FleetWorld<'_, O> {
+    pub(super) fn start_agent(&mut self, agent: u32) {
+        let model = &mut self.agents[agent as usize];
+        if model.up {
+            return;
+        }
+        model.up = true;
+        self.observer
+            .see(self.now, &Happening::Joined { worker: agent });
+        self.register(agent);
+    }
+
+    fn register(&mut self, agent: u32) {
+        let model = &mut self.agents[agent as usize];
+        model.begin_session();
+        let session = model.session;
+        let spec = &self.setup.agents[agent as usize].spec;
+        let want = match spec.dispatch {
+            Dispatch::OnRequest => spec.slots,
+            Dispatch::KeepFull => 0,
+        };
+        self.send(agent, Body::Join(want));
+        if let Some(interval) = self.setup.agents[agent as usize].heartbeat {
+            let jitter = self.chance.heartbeats.below(interval.max(1));
+            self.events
+                .push(self.now + jitter, Event::Heartbeat(agent, session));
+        }
+    }
+
+    pub(super) fn heartbeat(&mut self, agent: u32, session: u32) {
+        let model = &self.agents[agent as usize];
+        if !model.up || model.session != session {
+            return;
+        }
+        self.send(agent, Body::Heartbeat);
+        if let Some(interval) = self.setup.agents[agent as usize].heartbeat {
+            self.events
+                .push(self.now + interval, Event::Heartbeat(agent, session));
+        }
+    }
+
+    pub(super) fn ask_for_work(&mut self, agent: u32) {
+        let spec = &self.setup.agents[agent as usize].spec;
+        if spec.dispatch == Dispatch::OnRequest && self.agents[agent as usize].up {
+            let want = self.agents[agent as usize].free_slots(spec.slots);
+            if want > 0 {
+                self.send(agent, Body::Want(want));
+            }
+        }
+    }
+
+    pub(super) fn deliver_to_agent(&mut self, agent: u32, session: u32, body: Body) {
+        let model = &mut self.agents[agent as usize];
+        if !model.up || model.session != session {
+            return;
+        }
+        match body {
+            Body::Assign(held) => {
+                if model.take(held) {
+                    self.run_next(agent);
+                }
+            }
+            Body::Retract(held, running) => self.give_back(agent, held, running),
+            Body::Cancel(held) => {
+                if model.give_up(held.lease) == GiveUp::Running {
+                    self.stop(agent, held.lease);
+                    self.run_next(agent);
+                }
+                self.ask_for_work(agent);
+            }
+            Body::Rejoin => {
+                self.stop_everything(agent);
+                self.register(agent);
+            }
+            _ => unreachable!("{body:?} is not for an agent"),
+        }
+    }
+
+    fn give_back(&mut self, agent: u32, held: Held, running: bool) {
+        let yielded = match self.agents[agent as usize].give_up(held.lease) {
+            GiveUp::Waiting | GiveUp::Unseen => true,
+            GiveUp::Running if running => {
+                self.save_checkpoint(agent, held.lease);
+                self.stop(agent, held.lease);
+                self.run_next(agent);
+                true
+            }
+            GiveUp::Running | GiveUp::Gone => false,
+        };
+        self.send(agent, Body::Yielded(held, yielded));
+        self.ask_for_work(agent);
+    }
+
+    /// Notes what a running task has done so far; whoever runs it next goes on from there.
+    fn save_checkpoint(&mut self, agent: u32, lease: Lease) {
+        let model = &self.agents[agent as usize];
+        let Some(run) = model.running.iter().find(|run| run.held.lease == lease) else {
+            return;
+        };
+        let task = run.held.task.0 as usize;
+        if self.tasks.specs[task].kind.checkpoints {
+            let done = self.tasks.work[task] - run.left_at(self.now);
+            let saved = &mut self.books[task].saved;
+            *saved = (*saved).max(done);
+        }
+    }
+
+    fn run_next(&mut self, agent: u32) {
+        let setup = &self.setup.agents[agent as usize];
+        while let Some(held) = self.agents[agent as usize].next_to_run(setup.spec.slots) {
+            let run = self.begin_run(agent, held);
+            self.agents[agent as usize].running.push(run);
+            self.note_start(agent, held.task);
+            self.events.push(run.ends, Event::Finish(agent, held.lease));
+            self.send(agent, Body::Started(held));
+        }
+    }
+
+    fn begin_run(&mut self, agent: u32, held: Held) -> Running {
+        let task = held.task.0 as usize;
+        let left = self.tasks.work[task] - self.books[task].saved;
+        let duration = self.duration(agent, left);
+        Running::new(held, self.now, left, duration)
+    }
+
+    fn duration(&mut self, agent: u32, work: Nanos) -> Nanos {
+        let (chance, factor) = self.setup.agents[agent as usize].straggler;
+        let speed = self.agents[agent as usize].speed;
+        let mut duration = work as f64 / speed;
+        if chance > 0.0 && self.chance.stragglers.chance(chance) {
+            duration *= factor;
+        }
+        libm::ceil(duration) as Nanos
+    }
+
+    fn note_start(&mut self, agent: u32, task: TaskId) {
+        let books = &mut self.books[task.0 as usize];
+        books.runs += 1;
+        if books.at == agent {
+            books.at = NOWHERE;
+            self.queue_lengths[agent as usize] -= 1;
+        }
+        if books.first_start == NEVER && books.ready <= self.now {
+            books.first_start = self.now;
+            self.statistics.waits.record(self.now - books.ready);
+        }
+        self.observer.see(
+            self.now,
+            &Happening::Started {
+                worker: agent,
+                task: task.0,
+            },
+        );
+    }
+
+    pub(super) fn finish(&mut self, agent: u32, lease: Lease) {
+        let Some(run) = self.agents[agent as usize].finish(lease, self.now) else {
+            return; // It was stopped before its end, or its end has moved.
+        };
+        let took = self.now - run.started;
+        self.totals[agent as usize].busy += took;
+        self.statistics.durations.record(took);
+        let failure = self.setup.agents[agent as usize].failure;
+        let ok = !(failure > 0.0 && self.chance.failures.chance(failure));
+        self.observer.see(
+            self.now,
+            &Happening::Finished {
+                worker: agent,
+                task: run.held.task.0,
+                ok,
+            },
+        );
+        self.send(agent, Body::Finished(run.held, ok));
+        self.run_next(agent);
+        self.ask_after_the_news(agent);
+    }
+
+    /// Where nothing takes any time, all that ends at this moment is told before anybody asks.
+    fn ask_after_the_news(&mut self, agent: u32) {
+        let asks = self.setup.agents[agent as usize].spec.dispatch == Dispatch::OnRequest;
+        if asks && self.network.is_instant() {
+            self.events.push(self.now, Event::Ask(agent));
+        } else {
+            self.ask_for_work(agent);
+        }
+    }
+
+    fn stop(&mut self, agent: u32, lease: Lease) {
+        if let Some(run) = self.agents[agent as usize].end(lease) {
+            self.totals[agent as usize].busy += self.now - run.started;
+            self.observer.see(
+                self.now,
+                &Happening::Stopped {
+                    worker: agent,
+                    task: run.held.task.0,
+                },
+            );
+        }
+    }
+
+    pub(super) fn stop_everything(&mut self, agent: u32) {
+        while let Some(run) = self.agents[agent as usize].running.last() {
+            let lease = run.held.lease;
+            self.stop(agent, lease);
+        }
+        self.agents[agent as usize].backlog.clear();
+    }
+}

@@ -1,0 +1,220 @@
+//! The scheduler: what it is told, and what becomes of its answers.
+
+use std::sync::Arc;
+
+use loxley_model::{AgentId, TaskId, TaskSpec, Time};
+use loxley_policy::{Action, Ending, Input, InputError, Reason, Report};
+
+use super::agent_model::Held;
+use super::network::Body;
+use super::{Event, FleetWorld, NOWHERE};
+use crate::observer::{Happening, Observer};
+
+impl<O: Observer> FleetWorld<'_, O> {
+    pub(super) fn tell(&mut self, input: Input) {
+        // A timer that is due is due: only what comes from outside is stamped by a wrong clock.
+        let skew = match self.setup.clock_skew {
+            0 => 0,
+            _ if input == Input::Tick => 0,
+            skew => self.chance.skew.below(skew + 1),
+        };
+        let mut actions = std::mem::take(&mut self.actions);
+        let time = Time(self.now.saturating_sub(skew));
+        self.scheduler.handle(time, input, &mut actions);
+        for action in actions.drain(..) {
+            self.carry_out(action);
+        }
+        self.actions = actions;
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Assign {
+                task,
+                agent,
+                lease,
+                reason,
+                ..
+            } => {
+                self.note_place(task, agent, reason);
+                self.send(agent.0 as u32, Body::Assign(Held { task, lease }));
+            }
+            Action::Retract {
+                task,
+                agent,
+                lease,
+                running,
+            } => self.send(agent.0 as u32, Body::Retract(Held { task, lease }, running)),
+            Action::Cancel {
+                task, agent, lease, ..
+            } => {
+                self.note_withdrawal(task, agent.0 as u32);
+                self.send(agent.0 as u32, Body::Cancel(Held { task, lease }));
+            }
+            Action::SetTimer { at } => {
+                self.timer = at.0.max(self.now + 1);
+                self.events.push(self.timer, Event::Timer);
+            }
+            Action::Report(report) => self.note_report(report),
+        }
+    }
+
+    fn note_report(&mut self, report: Report) {
+        match report {
+            Report::Queued {
+                task,
+                agent,
+                reason,
+            } => self.note_place(task, agent, reason),
+            Report::Finished { task, ending, .. } => self.note_ending(task, ending),
+            Report::DeadlineLost { .. } => self.statistics.deadline_misses += 1,
+            Report::AgentLost(agent) => {
+                self.observer.see(
+                    self.now,
+                    &Happening::Lost {
+                        worker: agent.0 as u32,
+                    },
+                );
+            }
+            Report::Rejected(InputError::UnknownAgent(agent)) => {
+                // It was given up while it was away; told so, it registers again.
+                self.send(agent.0 as u32, Body::Rejoin);
+            }
+            Report::Refused { job, .. } => self.note_refusal(job.0 as usize),
+            _ => {}
+        }
+    }
+
+    /// A whole submission was refused (a dependency had failed before, say): its tasks are over.
+    fn note_refusal(&mut self, submission: usize) {
+        let end = self.tasks.submissions[submission].2;
+        let start = match submission {
+            0 => 0,
+            later => self.tasks.submissions[later - 1].2,
+        };
+        for task in start..end {
+            self.note_ending(TaskId(task as u64), Ending::Cancelled);
+        }
+    }
+
+    /// A task waits at an agent now, on its queue or in its backlog.
+    fn note_place(&mut self, task: TaskId, agent: AgentId, reason: Reason) {
+        let to = agent.0 as u32;
+        let books = &mut self.books[task.0 as usize];
+        let from = std::mem::replace(&mut books.at, to);
+        if from == to {
+            return;
+        }
+        self.queue_lengths[to as usize] += 1;
+        let totals = &mut self.totals[to as usize];
+        totals.queue_max = totals
+            .queue_max
+            .max(self.queue_lengths[to as usize] as usize);
+        let task = task.0;
+        if from == NOWHERE {
+            self.observer
+                .see(self.now, &Happening::Queued { worker: to, task });
+            return;
+        }
+        self.queue_lengths[from as usize] -= 1;
+        let stolen = matches!(reason, Reason::Stolen(_) | Reason::Rebalanced(_));
+        if stolen {
+            self.totals[to as usize].stolen += 1;
+            self.totals[to as usize].searches += 1;
+            self.totals[from as usize].robbed += 1;
+            self.statistics.successful_searches += 1;
+        }
+        self.observer.see(
+            self.now,
+            &Happening::Moved {
+                from,
+                to,
+                task,
+                stolen,
+            },
+        );
+    }
+
+    fn note_withdrawal(&mut self, task: TaskId, agent: u32) {
+        let books = &mut self.books[task.0 as usize];
+        if books.at == agent {
+            books.at = NOWHERE;
+            self.queue_lengths[agent as usize] -= 1;
+            let task = task.0;
+            self.observer.see(
+                self.now,
+                &Happening::Withdrawn {
+                    worker: agent,
+                    task,
+                },
+            );
+        }
+    }
+
+    fn note_ending(&mut self, task: TaskId, ending: Ending) {
+        let ok = matches!(ending, Ending::Succeeded { .. } | Ending::FellBack { .. });
+        let by = match ending {
+            Ending::Succeeded { agent, .. } => Some(agent.0 as u32),
+            _ => None,
+        };
+        if let Some(agent) = by {
+            self.totals[agent as usize].executed += 1;
+        }
+        let at = self.books[task.0 as usize].at;
+        if at != NOWHERE {
+            self.note_withdrawal(task, at);
+        }
+        let books = &mut self.books[task.0 as usize];
+        if !books.over {
+            books.over = true;
+            self.unfinished -= 1;
+        }
+        self.statistics.failed += u64::from(!ok);
+        self.statistics.repeated += u64::from(books.runs > 1);
+        if ok && books.ready <= self.now {
+            self.statistics.responses.record(self.now - books.ready);
+        }
+        let task_number = task.0;
+        self.observer.see(
+            self.now,
+            &Happening::Ended {
+                task: task_number,
+                ok,
+                by,
+            },
+        );
+        if ok && !self.successors.is_empty() {
+            for index in 0..self.successors[task.0 as usize].len() {
+                let successor = self.successors[task.0 as usize][index];
+                let books = &mut self.books[successor as usize];
+                books.missing = books.missing.saturating_sub(1);
+                if books.missing == 0 {
+                    books.ready = self.now;
+                }
+            }
+        }
+    }
+
+    pub(super) fn submit(&mut self) {
+        let tasks = Arc::clone(&self.tasks);
+        let (_, job, end) = tasks.submissions[self.next_submission];
+        let start = match self.next_submission {
+            0 => 0,
+            next => tasks.submissions[next - 1].2,
+        };
+        self.next_submission += 1;
+        if let Some((next, ..)) = tasks.submissions.get(self.next_submission) {
+            self.events.push(*next, Event::Submit);
+        }
+        for task in start..end {
+            let books = &mut self.books[task];
+            if books.missing == 0 {
+                books.ready = self.now;
+            }
+            self.observer
+                .see(self.now, &Happening::Submitted { task: task as u64 });
+        }
+        let specs: Vec<TaskSpec> = tasks.specs[start..end].to_vec();
+        self.tell(Input::TasksSubmitted { job, tasks: specs });
+    }
+}
