@@ -7,6 +7,7 @@ allows, and never more than a share of what is left.
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
@@ -115,18 +116,15 @@ class Mapping:
 
     # The caller's side.
 
-    def results(self, end: Optional[float]) -> Iterator[Any]:
-        """The results, in the order of the items."""
+    def results(self, end: Optional[float]) -> Iterator[List[Any]]:
+        """The results of one piece after the other, in the order of the items."""
         at = 0
         try:
             while at < len(self._items):
                 values, error = self._take(at, end)
                 size = self._sizes.pop(at)
-                if error is None:
-                    yield from values
-                else:
-                    for value in values:
-                        yield value
+                yield values
+                if error is not None:
                     raise error
                 at += size
                 del values
@@ -159,7 +157,7 @@ def run(mapping: Mapping, timeout: Optional[float]) -> Iterator[Any]:
     """Starts a map now, and returns an iterator over its results."""
     end = None if timeout is None else time.monotonic() + timeout
     mapping._crew.start_map(mapping)
-    results = mapping.results(end)
+    pieces = mapping.results(end)
     # An iterator that nobody began has no `finally` to run.
-    weakref.finalize(results, mapping.close)
-    return results
+    weakref.finalize(pieces, mapping.close)
+    return itertools.chain.from_iterable(pieces)
