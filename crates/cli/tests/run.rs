@@ -476,3 +476,39 @@ fn the_report_says_how_balanced_it_was() {
         assert!(report.contains(figure), "{report}");
     }
 }
+
+#[test]
+fn a_limit_holds_over_several_runs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let start = || {
+        let line = "mkdir busy && sleep 0.02 && rmdir busy";
+        loxley(&[
+            "-j4",
+            "--limit",
+            "disk=1",
+            "--no-item",
+            "--array",
+            "1-8",
+            line,
+        ])
+        .env("XDG_RUNTIME_DIR", directory.path())
+        .current_dir(directory.path())
+        .spawn()
+        .expect("it starts")
+    };
+    let runs: Vec<Child> = (0..3).map(|_| start()).collect();
+    for mut run in runs {
+        let status = run.wait().expect("it ends");
+        assert!(status.success(), "two tasks of the group ran at once");
+    }
+}
+
+#[test]
+fn items_end_where_somebody_says_and_commands_are_shown_when_asked_for() {
+    let output = with_input(&["-k", "-d", ",", "-t", "echo {}"], b"a,b c");
+    assert_eq!(stdout(&output), "a\nb c\n");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "echo a\necho 'b c'\n"
+    );
+}
