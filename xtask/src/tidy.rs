@@ -17,7 +17,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pool", &["balance"]),
     ("journal", &["model"]),
     ("protocol", &[]),
-    ("server", &["api", "config", "journal", "model", "policy", "protocol"]),
+    (
+        "server",
+        &["api", "config", "journal", "model", "policy", "protocol"],
+    ),
     ("agent", &["model", "pool", "balance", "protocol", "api"]),
     ("api", &["model"]),
     ("client", &["api", "model", "balance"]),
@@ -31,6 +34,7 @@ const POLICY_DEPENDENCIES: &[&str] = &[
     "loxley-model",
     "loxley-balance",
     "serde",
+    "smallvec",
     "thiserror",
 ];
 
