@@ -171,12 +171,10 @@ const CASES: &[Case] = &[
         unit: "cpu/useful",
         goal: Some(Goal::Times(0.806, "tokio")),
         run: |bench| {
-            bench.spawners(
-                &DutyCycle {
-                    count: bench.size(300, 50),
-                },
-                None,
-            )
+            let count = bench.size(300, 50);
+            let workload = DutyCycle { count };
+            let floor = Contender::new("park", Role::Floor, || workload.floor());
+            bench.spawners(&workload, Some(floor))
         },
     },
     Case {

@@ -20,8 +20,9 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::Cell;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::sync::{AtomicUsize, Ordering};
 
 /// Size and alignment of a slab.
 const SLAB: usize = 4096;
@@ -37,7 +38,43 @@ const KEPT: usize = 256;
 /// The beginning of a slab.
 #[repr(C, align(16))]
 struct Slab {
-    live: AtomicUsize,
+    live: Live,
+}
+
+/// How much of a slab is in use: its blocks, and the thread that still cuts it.
+#[derive(Debug)]
+pub(crate) struct Live(AtomicUsize);
+
+impl Live {
+    /// A slab in the hands of a thread that will cut it.
+    pub(crate) fn in_hand() -> Self {
+        Self(AtomicUsize::new(IN_HAND))
+    }
+
+    /// A slab with one block that will not be cut further.
+    pub(crate) fn one_block() -> Self {
+        Self(AtomicUsize::new(1))
+    }
+
+    /// One block is not used any more. `true`: it was the last, and the caller owns the slab.
+    #[inline]
+    #[must_use]
+    pub(crate) fn give_back_block(&self) -> bool {
+        self.give_back(1)
+    }
+
+    /// The thread that cut so many blocks from it lets it go. `true`: the caller owns the slab.
+    #[inline]
+    #[must_use]
+    pub(crate) fn let_go(&self, cut: usize) -> bool {
+        self.give_back(IN_HAND - cut)
+    }
+
+    #[inline]
+    fn give_back(&self, amount: usize) -> bool {
+        // Release: what we did with the block comes before its next use. Acquire: for the last one.
+        self.0.fetch_sub(amount, Ordering::AcqRel) == amount
+    }
 }
 
 const LAYOUT: Layout = match Layout::from_size_align(SLAB, SLAB) {
@@ -107,10 +144,12 @@ pub(crate) unsafe fn take<T>(block: NonNull<T>) -> T {
         .as_ptr()
         .map_addr(|address| address & !(SLAB - 1))
         .cast::<Slab>();
-    // SAFETY: the slab is there as long as the block is in use. Its beginning is never null.
+    // SAFETY: no allocation begins at null.
     let slab = unsafe { NonNull::new_unchecked(slab) };
-    // SAFETY: this is one block of it.
-    unsafe { give_back(slab, 1) };
+    // SAFETY: the slab is there as long as this block is counted.
+    if unsafe { slab.as_ref() }.live.give_back_block() {
+        keep(slab);
+    }
     value
 }
 
@@ -133,15 +172,17 @@ impl Cutter {
     #[inline(never)]
     fn next_slab(&self) {
         self.retire();
-        self.slab.set(new_slab().as_ptr());
+        self.slab.set(new_slab(Live::in_hand()).as_ptr());
         self.cursor.set(size_of::<Slab>());
     }
 
     /// Lets go of the slab in hand.
     fn retire(&self) {
         if let Some(slab) = NonNull::new(self.slab.replace(null_mut())) {
-            // SAFETY: it was in hand, and the blocks cut from it stay counted.
-            unsafe { give_back(slab, IN_HAND - self.cut.replace(0)) };
+            // SAFETY: it is there as long as it is in hand.
+            if unsafe { slab.as_ref() }.live.let_go(self.cut.replace(0)) {
+                keep(slab);
+            }
         }
     }
 }
@@ -155,21 +196,16 @@ impl Drop for Cutter {
 /// A block for a thread that is ending and has no slab any more.
 #[cold]
 fn only_block() -> NonNull<u8> {
-    let slab = new_slab();
-    // SAFETY: the slab is ours, and from now on it has this one block.
-    unsafe { slab.as_ref() }.live.store(1, Ordering::Relaxed);
+    let slab = new_slab(Live::one_block());
     // SAFETY: a block fits behind the beginning of an empty slab.
     unsafe { slab.cast::<u8>().add(size_of::<Slab>()) }
 }
 
-fn new_slab() -> NonNull<Slab> {
+fn new_slab(live: Live) -> NonNull<Slab> {
     let kept = empty().pop();
     let slab = kept.map_or_else(allocate, |slab| slab.0);
-    let fresh = Slab {
-        live: AtomicUsize::new(IN_HAND),
-    };
     // SAFETY: nobody else knows this slab.
-    unsafe { slab.write(fresh) };
+    unsafe { slab.write(Slab { live }) };
     slab
 }
 
@@ -177,20 +213,6 @@ fn allocate() -> NonNull<Slab> {
     // SAFETY: the layout is not empty.
     let slab = unsafe { alloc(LAYOUT) };
     NonNull::new(slab.cast()).unwrap_or_else(|| handle_alloc_error(LAYOUT))
-}
-
-/// Counts `blocks` back. The last one owns the slab.
-///
-/// # Safety
-/// So many of what `live` counts are the caller's to give.
-#[inline]
-unsafe fn give_back(slab: NonNull<Slab>, blocks: usize) {
-    // SAFETY: the slab is there as long as `live` is not zero.
-    let live = unsafe { &slab.as_ref().live };
-    // Release: what we did with the block comes before its next use. Acquire: for the last one.
-    if live.fetch_sub(blocks, Ordering::AcqRel) == blocks {
-        keep(slab);
-    }
 }
 
 #[cold]

@@ -15,8 +15,8 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-use crate::ring::Steal;
-use crate::sync::{Apart, AtomicPtr, AtomicUsize, Ordering, fence};
+use crate::sync::{Apart, AtomicPtr, AtomicUsize, Ordering};
+use crate::top::{Steal, TakeBack, Top, is_before};
 
 /// The first buffer has this many slots.
 const FIRST: usize = if cfg!(loom) { 2 } else { 256 };
@@ -26,7 +26,7 @@ const BUFFERS: usize = 40;
 /// The part of the deque that thieves may touch.
 #[derive(Debug)]
 pub(crate) struct Deque<T> {
-    top: Apart<AtomicUsize>,
+    top: Top,
     bottom: Apart<AtomicUsize>,
     /// Which of `buffers` is the current one.
     current: AtomicUsize,
@@ -36,7 +36,7 @@ pub(crate) struct Deque<T> {
 impl<T> Deque<T> {
     pub(crate) fn new() -> Self {
         Self {
-            top: Apart(AtomicUsize::new(0)),
+            top: Top::new(),
             bottom: Apart(AtomicUsize::new(0)),
             current: AtomicUsize::new(0),
             buffers: std::array::from_fn(|_| OnceLock::new()),
@@ -45,40 +45,17 @@ impl<T> Deque<T> {
 
     /// Takes the oldest entry.
     pub(crate) fn steal(&self) -> Steal<NonNull<T>> {
-        let top = self.top.load(Ordering::Acquire);
-        // Pairs with the fence in `pop`: of two who want the last entry, one sees the other.
-        fence(Ordering::SeqCst);
-        let bottom = self.bottom.load(Ordering::Acquire);
-        if !is_before(top, bottom) {
-            return Steal::Empty;
-        }
         // Acquire pairs with the store in `grow`: the buffer's content is complete. A later buffer
         // than the one `bottom` was written with is fine: it was filled from `top` on.
-        let entry = self
-            .slot(self.current.load(Ordering::Acquire), top)
-            .load(Ordering::Relaxed);
-        let won = self.top.compare_exchange(
-            top,
-            top.wrapping_add(1),
-            Ordering::SeqCst,
-            Ordering::Relaxed,
-        );
-        match (won, NonNull::new(entry)) {
-            (Ok(_), Some(entry)) => Steal::Taken(entry),
-            _ => Steal::Retry,
-        }
+        self.top.steal(&self.bottom, |index| {
+            self.slot(self.current.load(Ordering::Acquire), index)
+        })
     }
 
     /// How many entries there are: exact for the owner when nobody steals, a hint for others.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        let top = self.top.load(Ordering::Relaxed);
-        let bottom = self.bottom.load(Ordering::Relaxed);
-        if is_before(top, bottom) {
-            bottom.wrapping_sub(top)
-        } else {
-            0
-        }
+        self.top.len(&self.bottom)
     }
 
     #[inline]
@@ -103,7 +80,7 @@ pub(crate) struct DequeOwner<'d, T> {
 impl<'d, T> DequeOwner<'d, T> {
     /// Takes ownership; there must be no other owner.
     pub(crate) fn new(deque: &'d Deque<T>) -> Self {
-        let seen_top = Cell::new(deque.top.load(Ordering::Relaxed));
+        let seen_top = Cell::new(deque.top.index());
         Self { deque, seen_top }
     }
 
@@ -120,7 +97,7 @@ impl<'d, T> DequeOwner<'d, T> {
         let bottom = deque.bottom.load(Ordering::Relaxed);
         let mut buffer = deque.current.load(Ordering::Relaxed);
         if bottom.wrapping_sub(self.seen_top.get()) >= FIRST << buffer {
-            self.seen_top.set(deque.top.load(Ordering::Acquire));
+            self.seen_top.set(deque.top.index_to_reuse());
             if bottom.wrapping_sub(self.seen_top.get()) >= FIRST << buffer {
                 buffer = self.grow(buffer, bottom);
             }
@@ -144,37 +121,16 @@ impl<'d, T> DequeOwner<'d, T> {
     pub(crate) fn pop_above(&self, mark: usize) -> Option<NonNull<T>> {
         let deque = self.deque;
         let bottom = deque.bottom.load(Ordering::Relaxed);
-        if !is_before(mark, bottom) || !is_before(deque.top.load(Ordering::Relaxed), bottom) {
+        if !is_before(mark, bottom) || !is_before(deque.top.index(), bottom) {
             return None;
         }
         let newest = bottom.wrapping_sub(1);
-        // Release here and below, as in `push`: a thief may learn of older entries from this store,
-        // and must then see their slots.
-        deque.bottom.store(newest, Ordering::Release);
-        // Pairs with the fence in `steal`.
-        fence(Ordering::SeqCst);
-        let top = deque.top.load(Ordering::Relaxed);
-        if is_before(newest, top) {
-            deque.bottom.store(bottom, Ordering::Release);
+        if deque.top.take_back(&deque.bottom, newest) == TakeBack::Stolen {
             return None;
         }
-        let entry = deque
-            .slot(deque.current.load(Ordering::Relaxed), newest)
-            .load(Ordering::Relaxed);
-        if top == newest {
-            // The last entry: settle it with the thieves on `top`.
-            let won = deque.top.compare_exchange(
-                top,
-                top.wrapping_add(1),
-                Ordering::SeqCst,
-                Ordering::Relaxed,
-            );
-            deque.bottom.store(bottom, Ordering::Release);
-            if won.is_err() {
-                return None;
-            }
-        }
-        NonNull::new(entry)
+        // Only the owner writes slots, so the entry is still there.
+        let slot = deque.slot(deque.current.load(Ordering::Relaxed), newest);
+        NonNull::new(slot.load(Ordering::Relaxed))
     }
 
     #[cold]
@@ -191,12 +147,6 @@ impl<'d, T> DequeOwner<'d, T> {
         deque.current.store(new, Ordering::Release);
         new
     }
-}
-
-/// `a < b` for counters that may wrap around.
-#[inline]
-fn is_before(a: usize, b: usize) -> bool {
-    (b.wrapping_sub(a) as isize) > 0
 }
 
 #[cfg(all(test, not(loom)))]

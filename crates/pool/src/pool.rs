@@ -15,7 +15,7 @@ use crate::join::join_on;
 use crate::machine;
 use crate::measure::Meter;
 use crate::sleep::Sleep;
-use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::trace::{self, Trace};
 use crate::unit::Header;
 use crate::worker::{Seat, Worker, with_current};
@@ -118,7 +118,14 @@ impl Shared {
     /// Tells one sleeper, if that makes sense, that a unit became visible.
     #[inline]
     pub(crate) fn notify(&self) {
-        if let Some(seat) = self.sleep.notify() {
+        fence(Ordering::SeqCst);
+        self.notify_after_fence();
+    }
+
+    /// As `notify`, for callers that have passed a `SeqCst` fence since the unit became visible.
+    #[inline]
+    pub(crate) fn notify_after_fence(&self) {
+        if let Some(seat) = self.sleep.notify_after_fence() {
             self.seats[seat].unpark();
         }
     }

@@ -18,9 +18,11 @@
 //!   while it waits, belongs to the unit it runs meanwhile;
 //! - at most [`CAPACITY`] entries are present, so a slot is never overwritten while it is live.
 
+use std::cell::Cell;
 use std::ptr::NonNull;
 
-use crate::sync::{Apart, AtomicPtr, AtomicUsize, Ordering, fence};
+use crate::sync::{Apart, AtomicPtr, AtomicUsize, Ordering};
+use crate::top::{Steal, TakeBack, Top};
 
 /// How many entries fit. The owner keeps far fewer; see `Worker::fork`.
 pub(crate) const CAPACITY: usize = if cfg!(loom) { 4 } else { 32 };
@@ -28,26 +30,15 @@ pub(crate) const CAPACITY: usize = if cfg!(loom) { 4 } else { 32 };
 /// The part of the ring that thieves may touch.
 #[derive(Debug)]
 pub(crate) struct Ring<T> {
-    top: Apart<AtomicUsize>,
+    top: Top,
     split: Apart<AtomicUsize>,
     slots: [AtomicPtr<T>; CAPACITY],
-}
-
-/// What came of an attempt to steal.
-#[derive(Debug, PartialEq, Eq, Clone, Copy)]
-pub(crate) enum Steal<T> {
-    /// There was nothing.
-    Empty,
-    /// Somebody else was faster; there may be more.
-    Retry,
-    /// It belongs to the caller now.
-    Taken(T),
 }
 
 impl<T> Ring<T> {
     pub(crate) fn new() -> Self {
         Self {
-            top: Apart(AtomicUsize::new(0)),
+            top: Top::new(),
             split: Apart(AtomicUsize::new(0)),
             slots: std::array::from_fn(|_| AtomicPtr::new(std::ptr::null_mut())),
         }
@@ -55,37 +46,14 @@ impl<T> Ring<T> {
 
     /// Takes the oldest shared entry.
     pub(crate) fn steal(&self) -> Steal<NonNull<T>> {
-        let top = self.top.load(Ordering::Acquire);
-        // Pairs with the fence in `pop_shared`: either the owner sees our `top` moved or we see its
-        // `split` lowered, so the last entry cannot be taken twice.
-        fence(Ordering::SeqCst);
-        let split = self.split.load(Ordering::Acquire);
-        if !is_before(top, split) {
-            return Steal::Empty;
-        }
-        let entry = self.slots[top % CAPACITY].load(Ordering::Relaxed);
-        let won = self.top.compare_exchange(
-            top,
-            top.wrapping_add(1),
-            Ordering::SeqCst,
-            Ordering::Relaxed,
-        );
-        match (won, NonNull::new(entry)) {
-            (Ok(_), Some(entry)) => Steal::Taken(entry),
-            _ => Steal::Retry,
-        }
+        self.top
+            .steal(&self.split, |index| &self.slots[index % CAPACITY])
     }
 
     /// How many entries thieves can see. A hint for everyone but the owner.
     #[inline]
     pub(crate) fn shared_len(&self) -> usize {
-        let top = self.top.load(Ordering::Relaxed);
-        let split = self.split.load(Ordering::Relaxed);
-        if is_before(top, split) {
-            split.wrapping_sub(top)
-        } else {
-            0
-        }
+        self.top.len(&self.split)
     }
 }
 
@@ -93,9 +61,9 @@ impl<T> Ring<T> {
 #[derive(Debug)]
 pub(crate) struct RingOwner<'r, T> {
     ring: &'r Ring<T>,
-    bottom: std::cell::Cell<usize>,
+    bottom: Cell<usize>,
     /// The owner's copy of `ring.split`.
-    split: std::cell::Cell<usize>,
+    split: Cell<usize>,
 }
 
 impl<'r, T> RingOwner<'r, T> {
@@ -104,8 +72,8 @@ impl<'r, T> RingOwner<'r, T> {
         let split = ring.split.load(Ordering::Relaxed);
         Self {
             ring,
-            bottom: std::cell::Cell::new(split),
-            split: std::cell::Cell::new(split),
+            bottom: Cell::new(split),
+            split: Cell::new(split),
         }
     }
 
@@ -119,7 +87,7 @@ impl<'r, T> RingOwner<'r, T> {
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         // An old `top` makes it look fuller than it is, never emptier.
-        let top = self.ring.top.load(Ordering::Relaxed);
+        let top = self.ring.top.index();
         self.bottom.get().wrapping_sub(top) >= CAPACITY
     }
 
@@ -156,41 +124,15 @@ impl<'r, T> RingOwner<'r, T> {
         true
     }
 
-    /// The newest entry is shared: a Chase-Lev pop.
+    /// The newest entry is shared: settle it with the thieves.
     fn pop_shared(&self, newest: usize) -> bool {
-        let ring = self.ring;
-        // Release here and below, as in `expose`: a thief may learn of older entries from this
-        // store, and must then see their slots.
-        ring.split.store(newest, Ordering::Release);
-        // Pairs with the fence in `steal`.
-        fence(Ordering::SeqCst);
-        let top = ring.top.load(Ordering::Relaxed);
-        if is_before(top, newest) {
+        let result = self.ring.top.take_back(&self.ring.split, newest);
+        if result == TakeBack::Ours {
             self.split.set(newest);
             self.bottom.set(newest);
-            return true;
         }
-        // The last entry: settle it with the thieves on `top`.
-        let won = top == newest
-            && ring
-                .top
-                .compare_exchange(
-                    top,
-                    top.wrapping_add(1),
-                    Ordering::SeqCst,
-                    Ordering::Relaxed,
-                )
-                .is_ok();
-        // Either way `top` is past the entry now, and the ring is empty there.
-        ring.split.store(newest.wrapping_add(1), Ordering::Release);
-        won
+        result != TakeBack::Stolen
     }
-}
-
-/// `a < b` for counters that may wrap around.
-#[inline]
-fn is_before(a: usize, b: usize) -> bool {
-    (b.wrapping_sub(a) as isize) > 0
 }
 
 #[cfg(all(test, not(loom)))]

@@ -104,12 +104,11 @@ impl Sleep {
         active(self.word.load(Ordering::Relaxed)) > self.limit
     }
 
-    /// After a unit became visible: wakes one thread unless that is pointless. Returns the seat
-    /// whose thread the caller must unpark.
+    /// After a unit became visible, and a `SeqCst` fence, which pairs with those after the changes
+    /// of the word (see the module's header): wakes one thread unless that is pointless. Returns
+    /// the seat whose thread the caller must unpark.
     #[inline]
-    pub(crate) fn notify(&self) -> Option<usize> {
-        // Pairs with the fences after the word changes, see the module's header.
-        fence(Ordering::SeqCst);
+    pub(crate) fn notify_after_fence(&self) -> Option<usize> {
         let word = self.word.load(Ordering::Relaxed);
         if parked(word) == 0 || !self.wants_waking(word) {
             return None;

@@ -74,6 +74,8 @@ impl Worker<'_> {
             awaited,
             mark,
             barren: 0,
+            was_misled: false,
+            heir_of: None,
         };
         let mut fruitless = 0;
         let mut idle_since = None;
@@ -149,6 +151,10 @@ struct Wait<'a, 'p, A> {
     mark: usize,
     /// Seats (modulo 64) that had only foreign units; not asked again before the next sleep.
     barren: u64,
+    /// A runner had foreign units: we must not be called in the place of those who could run them.
+    was_misled: bool,
+    /// The seat whose heir we are, while we sleep.
+    heir_of: Option<&'a Seat>,
 }
 
 impl<A: Awaited> Wait<'_, '_, A> {
@@ -208,60 +214,90 @@ impl<A: Awaited> Wait<'_, '_, A> {
             return Some(unit);
         }
         self.barren |= bit;
+        self.was_misled = true;
         worker.give_back(unit);
         None
     }
 
-    fn sleep(&self) {
+    fn sleep(&mut self) {
         if self.awaited.runner() == Runner::NotYet {
             yield_now();
             return;
         }
         self.follow();
-        // Pairs with the fence in `Sleep::notify`: either a runner sees us following, or we see
+        // Pairs with the fence in `Worker::tell`: either a runner sees us following, or we see
         // what it shows.
         fence(Ordering::SeqCst);
         // Even foreign units keep us awake: one of ours may be behind them, and nobody else free.
-        if !self.runners().any(shows) && !self.is_called() && self.awaited.announce_sleep() {
-            let shared = self.worker.shared;
-            self.worker.counters().parks.add(1);
-            shared.sleep.leave();
-            if self.awaited.needs_others() {
-                shared.ensure_stand_in();
-            }
-            shared.wake_if_work();
-            while !self.awaited.is_over() && !self.is_called() {
-                park();
-            }
-            shared.sleep.enter();
+        let sleeps =
+            !self.runners().any(shows) && !self.is_called() && self.awaited.announce_sleep();
+        if sleeps {
+            self.park();
             self.awaited.announce_awake();
         }
-        self.unfollow();
+        let is_counted = self.unfollow();
+        let shared = self.worker.shared;
+        if sleeps && !is_counted {
+            shared.sleep.enter();
+        } else if is_counted && !sleeps {
+            // Called before we lay down, and now counted twice.
+            shared.sleep.leave();
+            shared.wake_if_work();
+        }
+    }
+
+    /// Parks until the wait is over or somebody calls; not counted as active meanwhile.
+    fn park(&self) {
+        let shared = self.worker.shared;
+        self.worker.counters().parks.add(1);
+        shared.sleep.leave();
+        if self.awaited.needs_others() {
+            shared.ensure_stand_in();
+        }
+        shared.wake_if_work();
+        while !self.awaited.is_over() && !self.is_called() {
+            park();
+        }
     }
 
     /// Was a unit shown or did one stray since we began to follow?
     fn is_called(&self) -> bool {
+        let own = self.worker.index;
         self.awaited.lineage().has_strayed()
-            || self
-                .runners()
-                .any(|seat| seat.followers.load(Ordering::Relaxed) & self.bit() == 0)
+            || match self.heir_of {
+                Some(seat) => !seat.followers.is_heir(own),
+                None => self.runners().any(|seat| !seat.followers.contains(own)),
+            }
     }
 
-    fn follow(&self) {
+    fn follow(&mut self) {
+        let own = self.worker.index;
+        if let Runner::Seat(index) = self.awaited.runner()
+            && !self.was_misled
+        {
+            let seat = &self.worker.shared.seats[index];
+            if seat.followers.become_heir(own) {
+                self.heir_of = Some(seat);
+                seat.ask();
+                return;
+            }
+        }
         for seat in self.runners() {
-            seat.followers.fetch_or(self.bit(), Ordering::SeqCst);
+            seat.followers.add(own);
             seat.ask();
         }
     }
 
-    fn unfollow(&self) {
-        for seat in self.runners() {
-            seat.followers.fetch_and(!self.bit(), Ordering::SeqCst);
+    /// `true`: somebody called, and counted us as active.
+    fn unfollow(&mut self) -> bool {
+        let own = self.worker.index;
+        if let Some(seat) = self.heir_of.take() {
+            return seat.followers.resign(own);
         }
-    }
-
-    fn bit(&self) -> u64 {
-        1 << (self.worker.index % 64)
+        for seat in self.runners() {
+            seat.followers.remove(own);
+        }
+        false
     }
 
     fn runners(&self) -> impl Iterator<Item = &Seat> {

@@ -18,17 +18,19 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use loxley_balance::{Backoff, Rng, Step, Victims};
+use loxley_balance::{Backoff, Patience, Rng, Step, Victims};
 
 use crate::deque::{Deque, DequeOwner};
+use crate::follow::{Called, Followers};
 use crate::mailbox::Mailbox;
 use crate::metrics::Counters;
 use crate::pool::Shared;
-use crate::ring::{Ring, RingOwner, Steal};
+use crate::ring::{Ring, RingOwner};
 use crate::sleep::LieDown;
 use crate::sync::{
-    Apart, AtomicBool, AtomicU64, Mutex, Ordering, Thread, current, lock, park, spin, yield_now,
+    Apart, AtomicBool, Mutex, Ordering, Thread, current, fence, lock, park, spin, yield_now,
 };
+use crate::top::Steal;
 use crate::trace::{self, Event, Record};
 use crate::unit::{Header, Lineage, UnitRef};
 
@@ -49,8 +51,8 @@ pub(crate) struct Seat {
     pub(crate) deque: Deque<Header>,
     pub(crate) mailbox: Mailbox<Header>,
     pub(crate) counters: Apart<Counters>,
-    /// Workers (by seat number modulo 64) that wait for what this one runs, and sleep.
-    pub(crate) followers: AtomicU64,
+    /// Workers that wait for what this one runs, and sleep.
+    pub(crate) followers: Followers,
     /// What happened here, while a trace is taken.
     pub(crate) records: Mutex<Vec<Record>>,
     occupied: AtomicBool,
@@ -65,7 +67,7 @@ impl Seat {
             deque: Deque::new(),
             mailbox: Mailbox::new(),
             counters: Apart(Counters::default()),
-            followers: AtomicU64::new(0),
+            followers: Followers::new(),
             records: Mutex::new(Vec::new()),
             occupied: AtomicBool::new(false),
             thread: Mutex::new(None),
@@ -113,7 +115,7 @@ pub(crate) struct Worker<'p> {
     victims: RefCell<Victims>,
     rng: RefCell<Rng>,
     since_fair: Cell<u32>,
-    /// How many pauses a search may take: fewer after fruitless ones.
+    /// How often a search may look again, and how often it may pause: less after fruitless ones.
     eagerness: Cell<u32>,
     /// How many timed units are being run inside each other, and how long they waited idly.
     pub(crate) depth: Cell<u32>,
@@ -174,7 +176,7 @@ impl<'p> Worker<'p> {
             victims: RefCell::new(Victims::new(shared.victim_order, &shared.topology, index)),
             rng: RefCell::new(Rng::new(shared.seed).numbered_child("worker", index as u64)),
             since_fair: Cell::new(0),
-            eagerness: Cell::new(shared.patience.pauses),
+            eagerness: Cell::new(most_eager(&shared.patience)),
             depth: Cell::new(0),
             waited: Cell::new(Duration::ZERO),
         };
@@ -229,8 +231,7 @@ impl<'p> Worker<'p> {
         }
         if self.ring.private_len() > 0 {
             self.ring.expose();
-            self.shared.notify();
-            self.call_followers();
+            self.tell();
         }
     }
 
@@ -241,14 +242,27 @@ impl<'p> Worker<'p> {
             && (self.seat.hungry.load(Ordering::Relaxed) || self.seat.ring.shared_len() == 0)
     }
 
-    /// Wakes the workers that sleep until this one has something for them.
-    fn call_followers(&self) {
-        if self.seat.followers.load(Ordering::Relaxed) == 0 {
-            return;
+    /// After a unit of ours became visible: wakes those who wait for it, or else a sleeper.
+    #[inline]
+    fn tell(&self) {
+        // Pairs with the fences of everyone who goes to sleep: see `sleep.rs` and `follow.rs`.
+        fence(Ordering::SeqCst);
+        if let Some(heir) = self.seat.followers.call_heir() {
+            // Counted before the sleepers are told, so that nobody else is woken in its stead.
+            self.shared.sleep.enter();
+            self.shared.seats[heir].unpark();
         }
-        let followers = self.seat.followers.swap(0, Ordering::SeqCst);
+        self.shared.notify_after_fence();
+        let called = self.seat.followers.call_others();
+        if !called.is_empty() {
+            self.unpark_all(called);
+        }
+    }
+
+    #[cold]
+    fn unpark_all(&self, called: Called) {
         for (index, seat) in self.shared.used_seats().iter().enumerate() {
-            if followers & (1 << (index % 64)) != 0 {
+            if called.contains(index) {
                 seat.unpark();
             }
         }
@@ -306,8 +320,7 @@ impl<'p> Worker<'p> {
     pub(crate) fn push(&self, unit: UnitRef) {
         self.deque.push(unit.into_raw());
         self.counters().spawned.add(1);
-        self.shared.notify();
-        self.call_followers();
+        self.tell();
     }
 
     /// The life of a regular worker or spare.
@@ -377,7 +390,8 @@ impl<'p> Worker<'p> {
         let mut backoff = Backoff::default();
         let mut has_slept = false;
         let mut patience = self.shared.patience;
-        patience.pauses = self.eagerness.get();
+        patience.searches = patience.searches.min(self.eagerness.get());
+        patience.pauses = patience.pauses.min(self.eagerness.get());
         loop {
             if let Some(unit) = self.next_own().or_else(|| self.steal_round()) {
                 self.finish_search(start, has_slept);
@@ -410,7 +424,7 @@ impl<'p> Worker<'p> {
             trace::record(self, Event::Idle, start, waited);
         }
         if !has_slept {
-            let most = self.shared.patience.pauses;
+            let most = most_eager(&self.shared.patience);
             self.eagerness.set((self.eagerness.get() + 1).min(most));
         }
         self.victims.borrow_mut().found();
@@ -524,6 +538,10 @@ impl<'p> Worker<'p> {
                 .raise_to(self.seat.deque.len() as u64);
         }
     }
+}
+
+fn most_eager(patience: &Patience) -> u32 {
+    patience.searches.max(patience.pauses)
 }
 
 /// Steals until there is a clear answer.

@@ -7,8 +7,12 @@
 #![expect(unsafe_code, reason = "the modules under test use it")]
 #![expect(dead_code, reason = "a model uses only part of each module")]
 
+#[path = "../src/block.rs"]
+mod block;
 #[path = "../src/deque.rs"]
 mod deque;
+#[path = "../src/follow.rs"]
+mod follow;
 #[path = "../src/injector.rs"]
 mod injector;
 #[path = "../src/latch.rs"]
@@ -25,21 +29,27 @@ mod slot;
 mod sync;
 #[path = "../src/tally.rs"]
 mod tally;
+#[path = "../src/top.rs"]
+mod top;
 
 use std::ptr::NonNull;
 
+use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
+use block::Live;
 use deque::{Deque, DequeOwner};
+use follow::Followers;
 use injector::Injector;
 use latch::{Latch, Settled};
 use priority::Priority;
-use ring::{Ring, RingOwner, Steal};
+use ring::{Ring, RingOwner};
 use sleep::{LieDown, Sleep};
 use slot::{Slot, Waiter};
 use tally::Tally;
+use top::Steal;
 
 /// Counts how often each entry was taken.
 struct Book(Vec<AtomicUsize>);
@@ -340,14 +350,35 @@ fn a_scope_is_over_when_the_last_unit_is_counted_off_and_home_is_woken() {
     });
 }
 
+/// One per seat. Not `thread::park`: loom forgets an unpark when the thread blocks on a lock before
+/// it parks.
+#[derive(Default)]
+struct Signal {
+    is_given: loom::sync::Mutex<bool>,
+    given: loom::sync::Condvar,
+}
+
+impl Signal {
+    fn unpark(&self) {
+        *self.is_given.lock().unwrap() = true;
+        self.given.notify_one();
+    }
+
+    fn park(&self) {
+        let mut is_given = self.is_given.lock().unwrap();
+        while !*is_given {
+            is_given = self.given.wait(is_given).unwrap();
+        }
+        *is_given = false;
+    }
+}
+
 /// A pool reduced to its sleep: one flag is the queue.
 struct SleepModel {
     sleep: Sleep,
     work: AtomicUsize,
     done: AtomicUsize,
-    /// One per seat. Not `thread::park`: loom forgets an unpark when the thread blocks on a lock
-    /// before it parks.
-    signals: Vec<(loom::sync::Mutex<bool>, loom::sync::Condvar)>,
+    signals: Vec<Signal>,
 }
 
 impl SleepModel {
@@ -356,25 +387,14 @@ impl SleepModel {
             sleep: Sleep::new(limit, seats),
             work: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
-            signals: (0..seats).map(|_| Default::default()).collect(),
+            signals: (0..seats).map(|_| Signal::default()).collect(),
         }
     }
 
     fn unpark(&self, seat: Option<usize>) {
         if let Some(seat) = seat {
-            let (signal, condvar) = &self.signals[seat];
-            *signal.lock().unwrap() = true;
-            condvar.notify_one();
+            self.signals[seat].unpark();
         }
-    }
-
-    fn park(&self, seat: usize) {
-        let (signal, condvar) = &self.signals[seat];
-        let mut signalled = signal.lock().unwrap();
-        while !*signalled {
-            signalled = condvar.wait(signalled).unwrap();
-        }
-        *signalled = false;
     }
 
     fn has_work(&self) -> bool {
@@ -393,7 +413,8 @@ impl SleepModel {
 
     fn produce(&self) {
         self.work.fetch_add(1, Ordering::Release);
-        self.unpark(self.sleep.notify());
+        loom::sync::atomic::fence(Ordering::SeqCst);
+        self.unpark(self.sleep.notify_after_fence());
     }
 
     /// Runs one unit, sleeping until there is one.
@@ -406,7 +427,7 @@ impl SleepModel {
                 continue;
             }
             while !self.sleep.take_woken(seat) {
-                self.park(seat);
+                self.signals[seat].park();
             }
         }
         if self.sleep.stop_searching() && self.has_work() {
@@ -494,5 +515,260 @@ fn a_unit_runs_or_is_cancelled_and_its_waiter_is_told() {
         assert_eq!(model.1.load(Ordering::Relaxed), 1, "either, not both");
         assert!(model.0.is_over());
         assert_eq!(asked, bell.0.load(std::sync::atomic::Ordering::SeqCst));
+    });
+}
+
+/// A waiter and the runner of what it waits for, as in `wait.rs`; a third thread, a stranger, is
+/// parked for want of work. What the runner shows is one flag.
+struct FollowModel {
+    sleep: Sleep,
+    followers: Followers,
+    latch: Latch,
+    shown: AtomicBool,
+    taken: AtomicUsize,
+    waiter: Signal,
+}
+
+const RUNNER: usize = 0;
+const WAITER: usize = 1;
+const STRANGER: usize = 2;
+
+impl FollowModel {
+    /// Runner and waiter are awake, as many as may be, and the stranger sleeps.
+    fn new() -> Self {
+        let sleep = Sleep::new(2, 3);
+        sleep.enter();
+        sleep.start_searching();
+        assert_eq!(sleep.lie_down(STRANGER), LieDown::LookOnceMore);
+        sleep.enter();
+        sleep.enter();
+        Self {
+            sleep,
+            followers: Followers::new(),
+            latch: Latch::new(),
+            shown: AtomicBool::new(false),
+            taken: AtomicUsize::new(0),
+            waiter: Signal::default(),
+        }
+    }
+
+    fn take(&self) -> bool {
+        let taken = self.shown.swap(false, Ordering::AcqRel);
+        self.taken.fetch_add(usize::from(taken), Ordering::Relaxed);
+        taken
+    }
+
+    /// `Worker::tell`. Returns whom it woke for want of better.
+    fn show(&self) -> Option<usize> {
+        // A swap: loom lets a plain store come between the two halves of the swap in `take`.
+        self.shown.swap(true, Ordering::AcqRel);
+        loom::sync::atomic::fence(Ordering::SeqCst);
+        if let Some(heir) = self.followers.call_heir() {
+            assert_eq!(heir, WAITER);
+            self.sleep.enter();
+            self.waiter.unpark();
+        }
+        let stranger = self.sleep.notify_after_fence();
+        let called = self.followers.call_others();
+        assert!(!called.contains(RUNNER) && !called.contains(STRANGER));
+        if !called.is_empty() {
+            self.waiter.unpark();
+        }
+        stranger
+    }
+
+    fn settle(&self) {
+        if self.latch.settle(Settled::Done) {
+            self.waiter.unpark();
+        }
+    }
+
+    /// `Worker::wait_for`.
+    fn wait(&self, as_heir: bool) {
+        while self.latch.settled().is_none() {
+            if !self.take() {
+                self.nap(as_heir);
+            }
+        }
+    }
+
+    fn is_called(&self, as_heir: bool) -> bool {
+        if as_heir {
+            !self.followers.is_heir(WAITER)
+        } else {
+            !self.followers.contains(WAITER)
+        }
+    }
+
+    fn nap(&self, as_heir: bool) {
+        if as_heir {
+            assert!(self.followers.become_heir(WAITER));
+        } else {
+            self.followers.add(WAITER);
+        }
+        loom::sync::atomic::fence(Ordering::SeqCst);
+        let is_idle = !self.shown.load(Ordering::Relaxed) && !self.is_called(as_heir);
+        let sleeps = is_idle && self.latch.announce_sleep();
+        if sleeps {
+            self.sleep.leave();
+            while self.latch.settled().is_none() && !self.is_called(as_heir) {
+                self.waiter.park();
+            }
+            self.latch.announce_awake();
+        }
+        let is_counted = if as_heir {
+            self.followers.resign(WAITER)
+        } else {
+            self.followers.remove(WAITER);
+            false
+        };
+        if sleeps && !is_counted {
+            self.sleep.enter();
+        } else if is_counted && !sleeps {
+            self.sleep.leave();
+        }
+    }
+}
+
+/// The runner shows a unit, takes it back if it still can, and is done. Every interleaving with at
+/// most two preemptions.
+fn follow_model(as_heir: bool) {
+    explore(2, move || {
+        let model = Arc::new(FollowModel::new());
+        let runner = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || {
+                let stranger = model.show();
+                if as_heir && stranger.is_some() {
+                    let is_there = model.shown.load(Ordering::Relaxed);
+                    assert!(!is_there, "nobody is woken before the heir has been there");
+                }
+                model.take();
+                model.settle();
+                stranger
+            })
+        };
+        model.wait(as_heir);
+        let stranger = runner.join().unwrap();
+        assert_eq!(model.taken.load(Ordering::Relaxed), 1, "taken once");
+        if stranger.is_none() {
+            assert_eq!(model.sleep.idle(), 0, "both are counted as awake");
+            assert!(!model.sleep.is_crowded(), "and nobody twice");
+        }
+    });
+}
+
+#[test]
+fn a_waiting_heir_is_called_counted_once_and_nobody_in_its_stead() {
+    follow_model(true);
+}
+
+#[test]
+fn a_waiting_follower_is_called_and_wakes_at_the_end() {
+    follow_model(false);
+}
+
+#[test]
+fn a_heir_is_woken_by_what_is_shown_alone() {
+    loom::model(|| {
+        let model = Arc::new(FollowModel::new());
+        let runner = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || model.show())
+        };
+        // No end comes before the unit is taken: if the call were lost, this would never return.
+        while !model.take() {
+            model.nap(true);
+        }
+        assert_eq!(runner.join().unwrap(), None);
+        model.settle();
+    });
+}
+
+/// A slab reduced to one cell per block and the count.
+struct SlabModel {
+    live: Live,
+    blocks: Vec<UnsafeCell<u32>>,
+    /// How many blocks were handed over.
+    ready: AtomicUsize,
+    owners: AtomicUsize,
+}
+
+impl SlabModel {
+    /// Whoever owns the slab may write to all of it: loom reports it if somebody still uses a block.
+    fn reuse_if(&self, is_ours: bool) {
+        if is_ours {
+            self.owners.fetch_add(1, Ordering::Relaxed);
+            for block in &self.blocks {
+                // SAFETY: the slab is ours, which is what is being checked.
+                block.with_mut(|value| unsafe { *value = 0 });
+            }
+        }
+    }
+}
+
+/// One thread cuts blocks and lets the slab go, another uses them and gives them back.
+fn slab_model(blocks: usize) {
+    loom::model(move || {
+        let model = Arc::new(SlabModel {
+            live: Live::in_hand(),
+            blocks: (0..blocks).map(|_| UnsafeCell::new(0)).collect(),
+            ready: AtomicUsize::new(0),
+            owners: AtomicUsize::new(0),
+        });
+        let taker = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || {
+                for index in 0..model.ready.load(Ordering::Acquire) {
+                    // SAFETY: the block was handed over.
+                    model.blocks[index].with(|value| assert_eq!(unsafe { *value }, 7));
+                    model.reuse_if(model.live.give_back_block());
+                }
+            })
+        };
+        for block in &model.blocks {
+            // SAFETY: the slab is in our hand and this block not yet handed over.
+            block.with_mut(|value| unsafe { *value = 7 });
+            model.ready.fetch_add(1, Ordering::Release);
+        }
+        model.reuse_if(model.live.let_go(blocks));
+        taker.join().unwrap();
+        // What the taker did not see is given back here.
+        while model.owners.load(Ordering::Relaxed) == 0 {
+            model.reuse_if(model.live.give_back_block());
+        }
+        assert_eq!(model.owners.load(Ordering::Relaxed), 1, "one owner");
+    });
+}
+
+#[test]
+fn a_slab_is_used_again_by_one_thread_when_nobody_uses_its_blocks() {
+    slab_model(1);
+    slab_model(2);
+}
+
+impl std::task::Wake for Signal {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.unpark();
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_handle_from_outside_gets_its_result() {
+    loom::model(|| {
+        let slot = Arc::new(Slot::<u32, u32>::waiting(7));
+        let runner = {
+            let slot = Arc::clone(&slot);
+            thread::spawn(move || {
+                let body = slot.begin().expect("nobody cancels");
+                slot.finish(Ok(body + 1));
+            })
+        };
+        let signal = std::sync::Arc::new(Signal::default());
+        while slot.add_waiter(Waiter::Task(std::sync::Arc::clone(&signal).into())) {
+            signal.park();
+        }
+        assert_eq!(slot.take().unwrap(), 8);
+        runner.join().unwrap();
     });
 }

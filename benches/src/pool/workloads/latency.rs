@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::countdown::Countdown;
+use super::sleeper::Sleeper;
 use super::spin_for;
 use crate::measure::quantile;
 use crate::pool::contract::{SpawnWorkload, Spawner};
@@ -68,26 +69,10 @@ impl IdleSubmit {
     /// The same with a bare parked thread: what the operating system needs to wake someone.
     pub(crate) fn floor(&self) -> f64 {
         let watch = Stopwatch::leaked();
-        let is_due: &'static AtomicU64 = Box::leak(Box::new(AtomicU64::new(0)));
-        let sleeper = std::thread::spawn(move || {
-            loop {
-                std::thread::park();
-                match is_due.swap(0, Ordering::Acquire) {
-                    0 => {}
-                    1 => watch.stop(),
-                    _ => return,
-                }
-            }
-        });
-        let wake = |command| {
-            is_due.store(command, Ordering::Release);
-            sleeper.thread().unpark();
-        };
+        let sleeper = Sleeper::new(|| watch.stop());
         let waits: Vec<f64> = (0..self.count)
-            .map(|_| watch.microseconds(|_| wake(1)))
+            .map(|_| watch.microseconds(|_| sleeper.wake()))
             .collect();
-        wake(2);
-        sleeper.join().expect("the sleeper does not panic");
         quantile(&waits, self.share)
     }
 }

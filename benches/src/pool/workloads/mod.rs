@@ -7,6 +7,7 @@ mod heavy_tail;
 mod latency;
 mod processor_time;
 mod quicksort;
+mod sleeper;
 pub(crate) mod tfidf;
 mod tree;
 

@@ -1,10 +1,12 @@
 //! What a pool burns while it has little or nothing to do, in processor time of the process.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
 use super::countdown::Countdown;
+use super::sleeper::Sleeper;
 use super::spin_for;
 use crate::pool::contract::{ForkJoin, ForkJoinWorkload, SpawnWorkload, Spawner};
 
@@ -35,14 +37,33 @@ const USEFUL: Duration = Duration::from_micros(20);
 impl SpawnWorkload for DutyCycle {
     fn figure<P: Spawner>(&self, pool: &P) -> f64 {
         let left = Countdown::leaked();
-        left.start(self.count);
-        let before = processor_time();
-        for index in 0..self.count {
-            std::thread::sleep(Duration::from_millis(1));
+        self.measure(left, |index| {
             pool.spawn(move || {
                 spin_for(USEFUL);
                 left.done(index);
             });
+        })
+    }
+}
+
+impl DutyCycle {
+    /// The same with a bare parked thread: timer, wake-up and work, and no pool.
+    pub(crate) fn floor(&self) -> f64 {
+        let left = Countdown::leaked();
+        let next = AtomicUsize::new(0);
+        let sleeper = Sleeper::new(move || {
+            spin_for(USEFUL);
+            left.done(next.fetch_add(1, Ordering::Relaxed));
+        });
+        self.measure(left, |_| sleeper.wake())
+    }
+
+    fn measure(&self, left: &Countdown, submit: impl Fn(usize)) -> f64 {
+        left.start(self.count);
+        let before = processor_time();
+        for index in 0..self.count {
+            std::thread::sleep(Duration::from_millis(1));
+            submit(index);
         }
         left.wait();
         let used = processor_time() - before;
