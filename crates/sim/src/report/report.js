@@ -357,7 +357,7 @@ function drawQueues() {
   const x = (t) => L + ((t - view.from) / (view.to - view.from)) * (W - L - R);
   const y = (v) => H - B - (v / most) * (H - B - T);
   const points = (of) => list.map((c) => [Math.max(L, Math.min(W - R, x((c + .5) * column))), y(of(c))]);
-  let svg = frame(ticks(view.from, view.to, 5), ticks(0, most, 4), x, y, duration, (v) => +v.toFixed(2));
+  let svg = frame(ticks(view.from, view.to, 5), ticks(0, most, 4), x, y, duration, (v) => v >= 10000 ? +(v / 1000).toFixed(1) + " k" : +v.toFixed(2));
   if (lanes.length <= 64) {
     for (const lane of lanes) svg += `<path d="${path(points((c) => lane.queue[c]))}" fill="none" stroke="var(--own)" stroke-width="1" opacity=".35"/>`;
   }
