@@ -196,8 +196,9 @@ impl Server {
             }),
             stop,
         };
-        let agents = tonic::service::Routes::new(AgentService::server(handle));
-        let router = agents.into_axum_router().merge(routes(context.clone()));
+        let router = Router::new()
+            .route_service(AgentService::PATH, AgentService::server(handle))
+            .merge(routes(context.clone()));
         let serving = tokio::spawn(crate::listen::serve(listener, gate, router, stopped));
         Ok(Self {
             context,

@@ -35,6 +35,9 @@ pub(crate) struct AgentService {
 }
 
 impl AgentService {
+    /// What agents call.
+    pub(crate) const PATH: &str = "/loxley.agent.v1.Agents/{*call}";
+
     pub(crate) fn server(handle: Handle) -> AgentsServer<Self> {
         let service = Self {
             handle,
@@ -82,10 +85,14 @@ impl Agents for AgentService {
 
 /// Passes on what an agent says until it falls silent or is cut off.
 async fn listen(handle: Handle, agent: AgentId, link: Link, mut said: Streaming<wire::AgentFrame>) {
-    let session = link.session;
-    let cut = Arc::clone(&link.cut);
-    // A link held here would keep the connection open after the engine has let it go.
-    let link = link.frames.downgrade();
+    let Link {
+        session,
+        frames,
+        cut,
+    } = link;
+    let outbox = frames.downgrade();
+    // Held here, it would keep the connection open after the engine has let it go.
+    drop(frames);
     loop {
         let frame = tokio::select! {
             frame = said.message() => frame,
@@ -100,11 +107,11 @@ async fn listen(handle: Handle, agent: AgentId, link: Link, mut said: Streaming<
             }
         };
         if let Some(vitals) = &frame.vitals
-            && let Some(link) = link.upgrade()
+            && let Some(outbox) = outbox.upgrade()
         {
             // Answered here: the way through the journal is counted apart.
             let echo = vitals.sent_ns;
-            let _ = link.try_send(wire::ServerFrame {
+            let _ = outbox.try_send(wire::ServerFrame {
                 echo,
                 ..wire::ServerFrame::default()
             });
