@@ -16,6 +16,7 @@ mod predict;
 mod python;
 mod report;
 mod run;
+mod server;
 mod sim;
 
 use std::time::Duration;
@@ -89,6 +90,11 @@ enum Part {
     Python(python::Arguments),
     /// The deciding core: a task's whole life, steals, rebalancing, memory, large graphs.
     Policy,
+    /// The server, durable, with agents in processes of their own, beside the system itself.
+    Server,
+    /// Agents for `server`.
+    #[command(hide = true)]
+    ServerAgents(server::AgentArguments),
 }
 
 fn main() -> Result<()> {
@@ -101,5 +107,7 @@ fn main() -> Result<()> {
         Part::Predict => predict::run(&arguments.options),
         Part::Python(python) => python::run(&python, &arguments.options),
         Part::Policy => policy::run(&arguments.options, &mut report),
+        Part::Server => server::run(&arguments.options, &mut report),
+        Part::ServerAgents(agents) => server::agents(&agents),
     }
 }

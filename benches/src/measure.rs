@@ -49,6 +49,15 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
+    /// A figure that was taken once.
+    pub(crate) fn single(name: &'static str, role: Role, value: f64) -> Self {
+        Self {
+            name,
+            role,
+            values: vec![value],
+        }
+    }
+
     pub(crate) fn median(&self) -> f64 {
         quantile(&self.values, 0.5)
     }

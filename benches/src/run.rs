@@ -123,7 +123,7 @@ fn heavy_tail(options: &Options, loxley: &Path, report: &mut Report) -> Result<(
 }
 
 /// Pareto-distributed seconds with a mean of 5 ms, none above 250 ms.
-fn heavy_tailed(count: usize) -> Vec<f64> {
+pub(crate) fn heavy_tailed(count: usize) -> Vec<f64> {
     let mut rng = Rng::new(5);
     let cost = |_| (0.001_67 / (1.0 - rng.unit_f64()).powf(1.0 / 1.5)).min(0.25);
     (0..count).map(cost).collect()
@@ -159,7 +159,7 @@ fn start_up(options: &Options, loxley: &Path, report: &mut Report) {
 }
 
 /// Starts so many processes, a few at once, and waits for each: what the system itself needs.
-fn spawn_loop(count: usize, slots: usize) -> f64 {
+pub(crate) fn spawn_loop(count: usize, slots: usize) -> f64 {
     let started = AtomicUsize::new(0);
     let begun = Instant::now();
     thread::scope(|scope| {
@@ -175,7 +175,7 @@ fn spawn_loop(count: usize, slots: usize) -> f64 {
 }
 
 /// Runs a command whose output nobody wants; gives the seconds it took.
-fn seconds(command: &mut Command) -> f64 {
+pub(crate) fn seconds(command: &mut Command) -> f64 {
     let begun = Instant::now();
     let status = command
         .stdin(Stdio::null())
