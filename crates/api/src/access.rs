@@ -15,12 +15,15 @@ use crate::{Fingerprint, Role, Token};
 
 /// What a client or an agent needs to know of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Access {
     /// Where the server listens: `https://127.0.0.1:7420`.
     pub url: String,
     /// The SHA-256 of its certificate. No other is accepted, whoever signed it.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub certificate_sha256: Fingerprint,
     /// Our secret.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub token: Token,
     /// What it allows; the server has the last word.
     pub role: Role,

@@ -1,4 +1,4 @@
-//! `loxley config`: a configuration to start from, and the mistakes in one.
+//! `loxley config`: a configuration to start from, the mistakes in one, and another one for a server.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::exit::Exit;
 use crate::input;
 
-/// Check a configuration, or print the default one.
+/// Check a configuration, print the default one, give a server another one.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -22,6 +22,7 @@ pub(crate) struct Args {
 enum Command {
     Check(CheckArgs),
     Default(DefaultArgs),
+    Reload(crate::fleet::reload::Args),
 }
 
 /// Find every mistake in a configuration file.
@@ -65,6 +66,7 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
     match args.command {
         Command::Check(args) => check(&args, out),
         Command::Default(args) => default(&args, out),
+        Command::Reload(args) => crate::fleet::reload::run(&args, out),
     }
 }
 

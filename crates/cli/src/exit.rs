@@ -14,6 +14,16 @@ pub(crate) enum Exit {
     Usage,
     /// 3: the input has mistakes, which were reported.
     Mistakes,
+    /// 4: what was waited for did not succeed.
+    Unsuccessful,
+    /// 5: there is no such job, task or agent.
+    NotFound,
+    /// 6: the server cannot be reached.
+    Unreachable,
+    /// 7: the server refused.
+    Refused,
+    /// 8: the time given for waiting is over.
+    TimeUp,
     /// 1 to 100: so many tasks failed; 101: more.
     TasksFailed(u8),
     /// 130: somebody pressed Ctrl-C before the end.
@@ -29,6 +39,11 @@ impl From<Exit> for ExitCode {
             Exit::Failed => 1,
             Exit::Usage => 2,
             Exit::Mistakes => 3,
+            Exit::Unsuccessful => 4,
+            Exit::NotFound => 5,
+            Exit::Unreachable => 6,
+            Exit::Refused => 7,
+            Exit::TimeUp => 8,
             Exit::TasksFailed(count) => count,
             Exit::Interrupted => 130,
             Exit::RunFailed => 255,

@@ -12,6 +12,7 @@ mod completions;
 mod config;
 mod demo;
 mod exit;
+mod fleet;
 mod input;
 mod run;
 mod sim;
@@ -40,12 +41,19 @@ Examples:
   loxley config default > loxley.yaml    start from a configuration in which every key is explained
   loxley config check loxley.yaml        find every mistake in it
   loxley sim adaptive                    watch work stealing in virtual time
+  loxley server start                    a server; then `loxley agent start`, on as many machines
+  loxley submit --wait -- ./work         a command, for whichever agent can do it
 
 Exit codes:
   0  done
   1  failed: a file could not be read or written, or something else went wrong on the way
   2  the command line was not understood
   3  the input has mistakes, which were reported
+  4  what was waited for did not succeed
+  5  there is no such job, task or agent
+  6  the server cannot be reached
+  7  the server refused
+  8  the time given for waiting is over
   130  interrupted
 `loxley run` counts failures instead: see its help.
 
@@ -54,6 +62,11 @@ Colour is used on terminals, never where NO_COLOR is set. `loxley help COMMAND` 
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<run::Args>),
+    Submit(Box<fleet::submit::Args>),
+    Job(fleet::job::Args),
+    Task(fleet::task::Args),
+    Agent(fleet::agent::Args),
+    Server(fleet::server::Args),
     Advise(advise::Args),
     Demo(demo::Args),
     Config(config::Args),
@@ -65,6 +78,11 @@ impl Command {
     fn run(self, out: &mut dyn Write) -> Result<Exit> {
         match self {
             Self::Run(args) => run::run(*args, out),
+            Self::Submit(args) => fleet::submit::run(*args, out),
+            Self::Job(args) => fleet::job::run(args, out),
+            Self::Task(args) => fleet::task::run(args, out),
+            Self::Agent(args) => fleet::agent::run(args, out),
+            Self::Server(args) => fleet::server::run(args, out),
             Self::Advise(args) => advise::run(&args, out),
             Self::Demo(args) => demo::run(&args, out),
             Self::Config(args) => config::run(args, out),
@@ -89,7 +107,7 @@ fn main() -> ExitCode {
         Err(error) if is_closed_pipe(&error) => Exit::Done.into(),
         Err(error) => {
             complain(&error);
-            Exit::Failed.into()
+            fleet::exit_of(&error).unwrap_or(Exit::Failed).into()
         }
     }
 }

@@ -8,9 +8,11 @@
 //!
 //! - [`engine`]: the one thread that decides, its journal, and the [`Handle`](engine::Handle) through
 //!   which everybody else asks and tells.
+//! - [`api`]: HTTP for people and programs, described by `docs/openapi.json`.
 //! - [`Server`]: a directory, a port, and everything in between.
 //! - [`Gate`]: the certificate, the tokens, and who may do what.
 
+pub mod api;
 pub mod engine;
 mod gate;
 mod listen;

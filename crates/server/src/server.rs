@@ -95,6 +95,12 @@ impl Context {
         })
     }
 
+    /// What clients are told to call.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.facts.url
+    }
+
     /// Ends the server. Agents go on with what they have, and look for it.
     pub fn stop(&self) {
         self.stop.send_replace(true);

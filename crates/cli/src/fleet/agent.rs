@@ -1,0 +1,138 @@
+//! `loxley agent`: run one, look at all of them.
+
+use std::io::Write;
+
+use anyhow::Result;
+use loxley_api::AgentInfo;
+use loxley_client::{Client, ClientError};
+
+use super::connect::{Connect, print_json};
+use super::select::AgentSelector;
+use super::show;
+use crate::exit::Exit;
+
+mod start;
+
+/// Run an agent, look at agents, send them away.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const HELP: &str = "\
+Examples:
+  loxley agent start --skills python,gpu --slots 4 --resource gpu=2
+  loxley agent list
+  loxley agent info rack1-a
+  loxley agent drain 3,5-8          finish what they have, then end
+
+Exit codes: 0 done; 5 there is no such agent; 6 the server cannot be reached; 7 the server refused.";
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Start(Box<start::Args>),
+    List(ListArgs),
+    Info(OneArgs),
+    Drain(DrainArgs),
+    Stop(StopArgs),
+}
+
+/// List all agents.
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    /// Print a JSON object for each, one per line.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// Show everything about agents.
+#[derive(Debug, clap::Args)]
+struct OneArgs {
+    /// Which agents: all, or names and numbers like rack1-a,3,5-8.
+    #[arg(value_name = "AGENTS")]
+    agents: AgentSelector,
+    /// Print a JSON object for each, one per line.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// Let agents finish what they run and end; they get nothing new.
+#[derive(Debug, clap::Args)]
+struct DrainArgs {
+    #[command(flatten)]
+    which: OneArgs,
+}
+
+/// End agents now. What they ran is killed, and goes to other agents.
+#[derive(Debug, clap::Args)]
+struct StopArgs {
+    #[command(flatten)]
+    which: OneArgs,
+}
+
+pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
+    match args.command {
+        Command::Start(args) => start::run(&args, out),
+        Command::List(args) => list(&args, out),
+        Command::Info(args) => info(&args, out),
+        Command::Drain(args) => args.which.each(out, async |client, agent| {
+            client.drain_agent(agent.id).await
+        }),
+        Command::Stop(args) => args
+            .which
+            .each(out, async |client, agent| client.stop_agent(agent.id).await),
+    }
+}
+
+fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Exit> {
+    let client = args.connect.client()?;
+    let agents = client.call(async |client| client.agents().await)?;
+    print_rows(&agents, args.json, out)
+}
+
+fn print_rows(agents: &[AgentInfo], json: bool, out: &mut dyn Write) -> Result<Exit> {
+    match json {
+        true => agents.iter().try_for_each(|agent| print_json(out, agent))?,
+        false => show::agents(out, agents)?,
+    }
+    Ok(Exit::Done)
+}
+
+fn info(args: &OneArgs, out: &mut dyn Write) -> Result<Exit> {
+    let client = args.connect.client()?;
+    let agents = client.call(async |client| args.agents.agents(client).await)?;
+    if args.json {
+        return print_rows(&agents, true, out);
+    }
+    for (number, agent) in agents.iter().enumerate() {
+        if number > 0 {
+            writeln!(out)?;
+        }
+        show::agent(out, agent)?;
+    }
+    Ok(Exit::Done)
+}
+
+impl OneArgs {
+    fn each(
+        &self,
+        out: &mut dyn Write,
+        act: impl AsyncFn(&Client, &AgentInfo) -> Result<AgentInfo, ClientError>,
+    ) -> Result<Exit> {
+        let client = self.connect.client()?;
+        let agents = client.call(async |client| {
+            let mut changed = Vec::new();
+            for agent in self.agents.agents(client).await? {
+                changed.push(act(client, &agent).await?);
+            }
+            Ok::<_, ClientError>(changed)
+        })?;
+        print_rows(&agents, self.json, out)
+    }
+}

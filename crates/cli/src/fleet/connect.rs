@@ -1,0 +1,74 @@
+//! Finding the server, and saying things in two ways.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::Result;
+use loxley_client::blocking::Client;
+use loxley_client::{Access, ClientError, access_path};
+use serde::Serialize;
+
+/// Where the server is, and who we are to it.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct Connect {
+    /// The server's directory, where its access file is [default: LOXLEY_DIR, else
+    /// ~/.local/share/loxley].
+    #[arg(long, value_name = "DIR")]
+    pub(super) dir: Option<PathBuf>,
+    /// The access file [default: LOXLEY_ACCESS, else access.json in the directory].
+    #[arg(long, value_name = "FILE")]
+    pub(super) access: Option<PathBuf>,
+    /// Reach the server at another address than the access file says: https://host:7420.
+    #[arg(long, value_name = "URL")]
+    pub(super) server: Option<String>,
+}
+
+impl Connect {
+    /// The access file, read.
+    pub(super) fn access(&self) -> Result<Access> {
+        let path = match (&self.access, &self.dir) {
+            (Some(file), _) => file.clone(),
+            (None, Some(dir)) => dir.join(Access::FILE),
+            (None, None) => access_path()?,
+        };
+        let mut access = Access::read(&path)?;
+        if let Some(server) = &self.server {
+            access.url.clone_from(server);
+        }
+        Ok(access)
+    }
+
+    /// A client of the server. Nothing is sent yet.
+    pub(super) fn client(&self) -> Result<Client> {
+        Ok(Client::new(&self.access()?)?)
+    }
+}
+
+/// Prints one JSON object on a line of its own.
+pub(super) fn print_json(out: &mut dyn Write, value: &impl Serialize) -> Result<()> {
+    serde_json::to_writer(&mut *out, value).map_err(io::Error::from)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+/// How a command ends that failed with this.
+pub(crate) fn exit_of(error: &anyhow::Error) -> Option<crate::exit::Exit> {
+    use crate::exit::Exit;
+    use loxley_api::ErrorCode;
+    let error = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<ClientError>())?;
+    Some(match error {
+        ClientError::Refused(refusal) => match refusal.code {
+            ErrorCode::NotFound | ErrorCode::Gone => Exit::NotFound,
+            ErrorCode::Invalid | ErrorCode::TooLarge => Exit::Mistakes,
+            _ => Exit::Refused,
+        },
+        ClientError::Unreachable { .. }
+        | ClientError::Broken { .. }
+        | ClientError::Timeout { .. }
+        | ClientError::Unintelligible { .. } => Exit::Unreachable,
+        ClientError::Address(_) => Exit::Failed,
+    })
+}

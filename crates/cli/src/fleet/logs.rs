@@ -1,0 +1,51 @@
+//! What a server or an agent says while it runs: lines on standard error, for people or for programs.
+
+use std::io::{self, IsTerminal};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt;
+use tracing_subscriber::prelude::*;
+
+/// What to say while running.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Logs")]
+pub(super) struct LogArgs {
+    /// How much: error, warn, info, debug, trace; or for parts, as in info,loxley_server=debug.
+    #[arg(long, value_name = "LEVEL", env = "LOXLEY_LOG", default_value = "info")]
+    log: String,
+    /// For whom.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Lines for people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+impl LogArgs {
+    /// From now on, everything that is logged goes to standard error.
+    pub(super) fn start(&self) -> Result<()> {
+        let targets: Targets = self
+            .log
+            .parse()
+            .with_context(|| format!("--log {}", self.log))?;
+        let lines = fmt::layer()
+            .with_writer(io::stderr)
+            .with_ansi(io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none());
+        match self.log_format {
+            Format::Text => tracing_subscriber::registry()
+                .with(lines.with_filter(targets))
+                .try_init()?,
+            Format::Json => tracing_subscriber::registry()
+                .with(lines.json().flatten_event(true).with_filter(targets))
+                .try_init()?,
+        }
+        Ok(())
+    }
+}

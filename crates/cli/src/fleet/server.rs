@@ -1,0 +1,218 @@
+//! `loxley server`: run one, look at it, end it, and say who may use it.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::Result;
+use loxley_api::{Role, ServerInfo, TokenInfo, TokenRequest};
+
+use super::connect::{Connect, print_json};
+use super::show;
+use super::table::Table;
+use crate::exit::Exit;
+
+mod start;
+
+/// Run a server, look at it, end it, and say who may use it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const HELP: &str = "\
+Examples:
+  loxley server start                       on 127.0.0.1:7420
+  loxley server start --listen 0.0.0.0:7420 --host fleet.example.org
+  loxley server info
+  loxley server health                      what is wrong, and what to do about it
+  loxley server token create ci --role submit --out ci.json
+  loxley server drain                       take nothing new, finish what there is, then end
+
+Exit codes: 0 done; 1 something went wrong; 4 `health` found something critical; 6 the server cannot
+be reached; 7 the server refused.";
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Start(start::Args),
+    Info(PlainArgs),
+    Health(HealthArgs),
+    Drain(DrainArgs),
+    Stop(StopArgs),
+    Token(TokenArgs),
+}
+
+/// Show what the server is and how it fares.
+#[derive(Debug, clap::Args)]
+struct PlainArgs {
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// Say what is wrong with the fleet, and what to do about it.
+#[derive(Debug, clap::Args)]
+struct HealthArgs {
+    #[command(flatten)]
+    plain: PlainArgs,
+}
+
+/// Have the server take no more jobs, finish those it has, and end.
+#[derive(Debug, clap::Args)]
+struct DrainArgs {
+    #[command(flatten)]
+    plain: PlainArgs,
+}
+
+/// End the server now. Everything accepted is on disk and goes on at its next start; agents go on
+/// with what they run and come back by themselves.
+#[derive(Debug, clap::Args)]
+struct StopArgs {
+    #[command(flatten)]
+    plain: PlainArgs,
+}
+
+/// Make, list and revoke tokens.
+#[derive(Debug, clap::Args)]
+struct TokenArgs {
+    #[command(subcommand)]
+    command: TokenCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum TokenCommand {
+    Create(CreateArgs),
+    List(PlainArgs),
+    Revoke(RevokeArgs),
+}
+
+/// Make a token and write its access file.
+///
+/// Whoever has the file has its role: admin may do everything; submit may submit, cancel and look;
+/// agent may run tasks and nothing else; read may look.
+#[derive(Debug, clap::Args)]
+struct CreateArgs {
+    /// What it is called: whose it is, or what for.
+    name: String,
+    /// What it allows: admin, submit, agent, read.
+    #[arg(long)]
+    role: Role,
+    /// Where to write the access file, with mode 0600 [default: standard output].
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// Make a token worthless, at once.
+#[derive(Debug, clap::Args)]
+struct RevokeArgs {
+    /// What it is called.
+    name: String,
+    #[command(flatten)]
+    plain: PlainArgs,
+}
+
+pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
+    match args.command {
+        Command::Start(args) => start::run(&args, out),
+        Command::Info(args) => {
+            let client = args.connect.client()?;
+            let info = client.call(async |client| client.server().await)?;
+            match args.json {
+                true => print_json(out, &info)?,
+                false => show::server(out, &info)?,
+            }
+            Ok(Exit::Done)
+        }
+        Command::Health(args) => health(&args.plain, out),
+        Command::Drain(args) => {
+            let client = args.plain.connect.client()?;
+            let info = client.call(async |client| client.drain_server().await)?;
+            let open = info.jobs_open;
+            let message = format!("the server takes no more jobs, and ends after {open} open ones");
+            told(&info, &args.plain, &message, out)
+        }
+        Command::Stop(args) => {
+            let client = args.plain.connect.client()?;
+            let info = client.call(async |client| client.stop_server().await)?;
+            let message = "the server ends; everything accepted goes on at its next start";
+            told(&info, &args.plain, message, out)
+        }
+        Command::Token(args) => token(args, out),
+    }
+}
+
+fn told(info: &ServerInfo, args: &PlainArgs, message: &str, out: &mut dyn Write) -> Result<Exit> {
+    match args.json {
+        true => print_json(out, info)?,
+        false => writeln!(io::stderr(), "{message}")?,
+    }
+    Ok(Exit::Done)
+}
+
+fn health(args: &PlainArgs, out: &mut dyn Write) -> Result<Exit> {
+    let client = args.connect.client()?;
+    let health = client.call(async |client| client.health().await)?;
+    match args.json {
+        true => print_json(out, &health)?,
+        false => show::health(out, &health)?,
+    }
+    Ok(match health.ok {
+        true => Exit::Done,
+        false => Exit::Unsuccessful,
+    })
+}
+
+fn token(args: TokenArgs, out: &mut dyn Write) -> Result<Exit> {
+    match args.command {
+        TokenCommand::Create(args) => create(&args, out),
+        TokenCommand::List(args) => {
+            let client = args.connect.client()?;
+            let tokens = client.call(async |client| client.tokens().await)?;
+            print_tokens(&tokens, args.json, out)
+        }
+        TokenCommand::Revoke(args) => {
+            let client = args.plain.connect.client()?;
+            let token = client.call(async |client| client.revoke_token(&args.name).await)?;
+            match args.plain.json {
+                true => print_json(out, &token)?,
+                false => writeln!(io::stderr(), "`{}` is worthless now", args.name)?,
+            }
+            Ok(Exit::Done)
+        }
+    }
+}
+
+fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<Exit> {
+    let request = TokenRequest {
+        name: args.name.clone(),
+        role: args.role,
+    };
+    let client = args.connect.client()?;
+    let access = client.call(async |client| client.create_token(&request).await)?;
+    match &args.out {
+        Some(path) => {
+            access.write(path)?;
+            writeln!(io::stderr(), "wrote {}", path.display())?;
+        }
+        None => print_json(out, &access)?,
+    }
+    Ok(Exit::Done)
+}
+
+fn print_tokens(tokens: &[TokenInfo], json: bool, out: &mut dyn Write) -> Result<Exit> {
+    if json {
+        tokens.iter().try_for_each(|token| print_json(out, token))?;
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new(["name", "role"]);
+    for token in tokens {
+        table.row([token.name.clone(), token.role.to_string()]);
+    }
+    table.print(out)?;
+    Ok(Exit::Done)
+}

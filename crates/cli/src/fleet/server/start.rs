@@ -1,0 +1,170 @@
+//! `loxley server start`: decides for a fleet until it is told to end.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use loxley_api::{Access, data_directory};
+use loxley_policy::Config;
+use loxley_server::{Context, Server, ServerOptions, api};
+use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::super::connect::print_json;
+use super::super::logs::LogArgs;
+use crate::exit::Exit;
+use crate::input;
+
+/// Run a server, until it is told to end.
+///
+/// At its first start it makes a certificate, a token and an access file in its directory. Everything
+/// it accepts is on disk before it says so: it may be killed at any moment and started again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(super) struct Args {
+    /// Where to listen; port 0 takes any free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7420")]
+    listen: SocketAddr,
+    /// The name or address under which others reach it, for the access files [default: where it
+    /// listens].
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+    /// Where it keeps its things [default: LOXLEY_DIR, else ~/.local/share/loxley].
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// How it decides; see `loxley config default`.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print where it is as one JSON object.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    logs: LogArgs,
+}
+
+const HELP: &str = "\
+Examples:
+  loxley server start
+  loxley server start --listen 0.0.0.0:7420 --host fleet.example.org
+  loxley server start --dir ./fleet --config loxley.yaml --log debug --log-format json
+
+Agents on this machine find it by themselves; for others see `loxley server token create --help`.
+Ctrl-C or TERM ends it; everything accepted goes on at its next start.
+
+Exit codes: 0 it was told to end; 1 it could not start, or a write to its journal failed; 3 the
+configuration has mistakes.";
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Started<'a> {
+    url: &'a str,
+    pid: u32,
+    directory: String,
+    access: String,
+}
+
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
+    let directory = match &args.dir {
+        Some(directory) => directory.clone(),
+        None => data_directory()?,
+    };
+    let config = match &args.config {
+        None => Config::default(),
+        Some(file) => match loxley_config::parse_bytes(&input::read(file)?) {
+            Ok(config) => config,
+            Err(mistakes) => {
+                crate::config::show(&mistakes.in_file(&input::name(file)))?;
+                return Ok(Exit::Mistakes);
+            }
+        },
+    };
+    args.logs.start()?;
+    let options = ServerOptions {
+        url: args.host.as_deref().map(|host| url(host, args.listen)),
+        directory,
+        listen: args.listen,
+        config,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start threads")?;
+    runtime.block_on(serve(args, options, out))?;
+    Ok(Exit::Done)
+}
+
+/// `host` and the port where we listen, unless it names a port itself.
+fn url(host: &str, listen: SocketAddr) -> String {
+    let has_port = host
+        .rsplit_once(':')
+        .is_some_and(|(name, port)| port.parse::<u16>().is_ok() && !name.ends_with(':'));
+    match has_port {
+        true => format!("https://{host}"),
+        false => format!("https://{host}:{}", listen.port()),
+    }
+}
+
+async fn serve(args: &Args, options: ServerOptions, out: &mut dyn Write) -> Result<()> {
+    let access = options.directory.join(Access::FILE);
+    let directory = options.directory.display().to_string();
+    let server = Server::start(options, api::router).await?;
+    for notice in server.notices() {
+        tracing::warn!("{notice}");
+    }
+    let url = &server.access().url;
+    if args.json {
+        let started = Started {
+            url,
+            pid: std::process::id(),
+            directory,
+            access: access.display().to_string(),
+        };
+        print_json(out, &started)?;
+    } else {
+        writeln!(
+            out,
+            "loxley server at {url}, access file {}",
+            access.display()
+        )?;
+    }
+    // Whoever started us in a pipe wants to know now.
+    out.flush()?;
+    stop_on_signals(server.context().clone())?;
+    server.run().await?;
+    Ok(())
+}
+
+fn stop_on_signals(context: Context) -> Result<()> {
+    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        let mut signals = signal(kind).context("cannot watch for signals")?;
+        let context = context.clone();
+        tokio::spawn(async move {
+            if signals.recv().await.is_some() {
+                tracing::info!("told to end by a signal");
+                context.stop();
+            }
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_without_a_port_gets_ours() {
+        let listen: SocketAddr = "0.0.0.0:7420".parse().unwrap();
+        assert_eq!(
+            url("fleet.example.org", listen),
+            "https://fleet.example.org:7420"
+        );
+        assert_eq!(
+            url("fleet.example.org:443", listen),
+            "https://fleet.example.org:443"
+        );
+        assert_eq!(url("[::1]", listen), "https://[::1]:7420");
+        assert_eq!(url("[::1]:443", listen), "https://[::1]:443");
+    }
+}

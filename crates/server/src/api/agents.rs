@@ -1,0 +1,70 @@
+//! Agents: listed, looked at, sent away.
+
+use axum::Json;
+use axum::extract::State;
+use loxley_api::{AgentInfo, ErrorBody};
+use loxley_model::AgentId;
+
+use super::extract::{Number, Refusal};
+use crate::Context;
+
+/// All agents.
+#[utoipa::path(
+    get, path = "/v1/agents", tag = "agents",
+    responses((status = 200, description = "In the order of their numbers.", body = Vec<AgentInfo>))
+)]
+pub(super) async fn list(State(context): State<Context>) -> Result<Json<Vec<AgentInfo>>, Refusal> {
+    Ok(Json(context.handle.agents().await?))
+}
+
+/// An agent.
+#[utoipa::path(
+    get, path = "/v1/agents/{id}", tag = "agents",
+    params(("id" = u64, Path, description = "Its number.")),
+    responses(
+        (status = 200, description = "As it is now.", body = AgentInfo),
+        (status = 404, description = "There is none.", body = ErrorBody),
+    )
+)]
+pub(super) async fn info(
+    State(context): State<Context>,
+    Number(id): Number,
+) -> Result<Json<AgentInfo>, Refusal> {
+    Ok(Json(context.handle.agent(AgentId(id)).await?))
+}
+
+/// Let an agent finish what it has and end.
+#[utoipa::path(
+    post, path = "/v1/agents/{id}/drain", tag = "agents",
+    params(("id" = u64, Path, description = "Its number.")),
+    responses(
+        (status = 200, description = "As it is now.", body = AgentInfo),
+        (status = 404, description = "There is none.", body = ErrorBody),
+    )
+)]
+pub(super) async fn drain(
+    State(context): State<Context>,
+    Number(id): Number,
+) -> Result<Json<AgentInfo>, Refusal> {
+    let id = AgentId(id);
+    context.handle.drain_agent(id).await?;
+    Ok(Json(context.handle.agent(id).await?))
+}
+
+/// End an agent now. What it ran is killed and goes to others.
+#[utoipa::path(
+    post, path = "/v1/agents/{id}/stop", tag = "agents",
+    params(("id" = u64, Path, description = "Its number.")),
+    responses(
+        (status = 200, description = "As it is now.", body = AgentInfo),
+        (status = 404, description = "There is none.", body = ErrorBody),
+    )
+)]
+pub(super) async fn stop(
+    State(context): State<Context>,
+    Number(id): Number,
+) -> Result<Json<AgentInfo>, Refusal> {
+    let id = AgentId(id);
+    context.handle.stop_agent(id).await?;
+    Ok(Json(context.handle.agent(id).await?))
+}

@@ -1,0 +1,193 @@
+//! Jobs: submitted, listed, waited for, cancelled, tried again.
+
+use axum::Json;
+use axum::extract::{Extension, State};
+use axum::http::StatusCode;
+use loxley_api::{
+    ApiError, ErrorBody, ErrorCode, JobFilter, JobInfo, JobRequest, Page, TaskFilter, TaskInfo,
+    TaskState,
+};
+use loxley_model::JobId;
+use loxley_policy::Selection;
+use serde::Deserialize;
+
+use super::extract::{Body, Number, Params, Refusal, WaitParams, wait_time};
+use crate::{Caller, Context};
+
+/// How a job is submitted.
+#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SubmitParams {
+    /// Seconds to wait at most for the end of the job before the answer; 0 when absent, 60 at most.
+    #[serde(default)]
+    wait: Option<f64>,
+}
+
+/// Submit a job.
+///
+/// When the answer is there, the job is on disk.
+#[utoipa::path(
+    post, path = "/v1/jobs", tag = "jobs", params(SubmitParams), request_body = JobRequest,
+    responses(
+        (status = 201, description = "Accepted.", body = JobInfo),
+        (status = 400, description = "It makes no sense; the message names the place.", body = ErrorBody),
+        (status = 413, description = "Too large.", body = ErrorBody),
+        (status = 503, description = "The server drains or stops.", body = ErrorBody),
+    )
+)]
+pub(super) async fn submit(
+    State(context): State<Context>,
+    Extension(caller): Extension<Caller>,
+    Params(params): Params<SubmitParams>,
+    Body(request): Body<JobRequest>,
+) -> Result<(StatusCode, Json<JobInfo>), Refusal> {
+    let wait = wait_time("wait", params.wait.unwrap_or(0.0))?;
+    let user = request.user.as_deref().unwrap_or(&caller.name);
+    let job = context.handle.submit(&request, user).await?;
+    let job = match wait.is_zero() || job.state.is_over() {
+        true => job,
+        false => until_over(&context, job.id, wait).await?,
+    };
+    Ok((StatusCode::CREATED, Json(job)))
+}
+
+async fn until_over(
+    context: &Context,
+    job: JobId,
+    time: std::time::Duration,
+) -> Result<JobInfo, ApiError> {
+    match tokio::time::timeout(time, context.handle.wait(job)).await {
+        Ok(over) => over,
+        Err(_) => context.handle.job(job).await,
+    }
+}
+
+/// List jobs, the newest first.
+#[utoipa::path(
+    get, path = "/v1/jobs", tag = "jobs", params(JobFilter),
+    responses((status = 200, description = "Part of the list.", body = Page<JobInfo>))
+)]
+pub(super) async fn list(
+    State(context): State<Context>,
+    Params(filter): Params<JobFilter>,
+) -> Result<Json<Page<JobInfo>>, Refusal> {
+    Ok(Json(context.handle.jobs(filter).await?))
+}
+
+/// A job.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}", tag = "jobs", params(("id" = u64, Path, description = "Its number.")),
+    responses(
+        (status = 200, description = "As it is now.", body = JobInfo),
+        (status = 404, description = "There is none.", body = ErrorBody),
+    )
+)]
+pub(super) async fn info(
+    State(context): State<Context>,
+    Number(id): Number,
+) -> Result<Json<JobInfo>, Refusal> {
+    Ok(Json(context.handle.job(JobId(id)).await?))
+}
+
+/// Wait for the end of a job.
+///
+/// The answer comes when the job is over or the time is up, whichever is first.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}/wait", tag = "jobs",
+    params(("id" = u64, Path, description = "Its number."), WaitParams),
+    responses(
+        (status = 200, description = "As it is now: over, or not yet.", body = JobInfo),
+        (status = 404, description = "There is none.", body = ErrorBody),
+    )
+)]
+pub(super) async fn wait(
+    State(context): State<Context>,
+    Number(id): Number,
+    Params(params): Params<WaitParams>,
+) -> Result<Json<JobInfo>, Refusal> {
+    Ok(Json(until_over(&context, JobId(id), params.time()?).await?))
+}
+
+/// The tasks of a job, by their ids.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}/tasks", tag = "jobs",
+    params(("id" = u64, Path, description = "Its number."), TaskFilter),
+    responses(
+        (status = 200, description = "Part of the list.", body = Page<TaskInfo>),
+        (status = 404, description = "There is none.", body = ErrorBody),
+    )
+)]
+pub(super) async fn tasks(
+    State(context): State<Context>,
+    Number(id): Number,
+    Params(filter): Params<TaskFilter>,
+) -> Result<Json<Page<TaskInfo>>, Refusal> {
+    Ok(Json(context.handle.tasks(JobId(id), filter).await?))
+}
+
+/// Cancel what is left of a job.
+#[utoipa::path(
+    delete, path = "/v1/jobs/{id}", tag = "jobs",
+    params(("id" = u64, Path, description = "Its number.")),
+    responses(
+        (status = 200, description = "As it is now; what was running is being killed.", body = JobInfo),
+        (status = 404, description = "There is none.", body = ErrorBody),
+    )
+)]
+pub(super) async fn cancel(
+    State(context): State<Context>,
+    Number(id): Number,
+) -> Result<Json<JobInfo>, Refusal> {
+    let id = JobId(id);
+    let job = context.handle.job(id).await?;
+    // Cancelling twice is cancelling once.
+    if !job.state.is_over() {
+        context.handle.cancel(Selection::Job(id)).await?;
+    }
+    Ok(Json(context.handle.job(id).await?))
+}
+
+/// Give the failed tasks of a job another chance.
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/retry", tag = "jobs",
+    params(("id" = u64, Path, description = "Its number.")),
+    responses(
+        (status = 200, description = "As it is now.", body = JobInfo),
+        (status = 404, description = "There is none.", body = ErrorBody),
+        (status = 409, description = "None of its tasks can be tried again.", body = ErrorBody),
+    )
+)]
+pub(super) async fn retry(
+    State(context): State<Context>,
+    Number(id): Number,
+) -> Result<Json<JobInfo>, Refusal> {
+    let id = JobId(id);
+    let failed = failed_tasks(&context, id).await?;
+    if failed.is_empty() {
+        let message = format!("job {} has no task that failed", id.0);
+        return Err(ApiError::new(ErrorCode::Conflict, message).into());
+    }
+    context.handle.retry(failed).await?;
+    Ok(Json(context.handle.job(id).await?))
+}
+
+async fn failed_tasks(
+    context: &Context,
+    job: JobId,
+) -> Result<Vec<loxley_model::TaskId>, ApiError> {
+    let mut filter = TaskFilter {
+        state: Some(TaskState::Failed),
+        limit: Some(1000),
+        from: None,
+    };
+    let mut failed = Vec::new();
+    loop {
+        let page = context.handle.tasks(job, filter.clone()).await?;
+        failed.extend(page.items.iter().map(|task| task.id));
+        filter.from = page.next;
+        if page.next.is_none() {
+            return Ok(failed);
+        }
+    }
+}

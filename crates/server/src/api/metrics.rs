@@ -1,0 +1,278 @@
+//! The figures in the text format of Prometheus.
+
+use std::fmt::{self, Write};
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use loxley_api::{AgentInfo, FleetInfo};
+
+use super::extract::Refusal;
+use crate::Context;
+
+/// The figures in the text format of Prometheus.
+#[utoipa::path(
+    get, path = "/metrics", tag = "server",
+    responses((status = 200, description = "Version 0.0.4 of the format.", content_type = "text/plain", body = String))
+)]
+pub(super) async fn metrics(State(context): State<Context>) -> Result<impl IntoResponse, Refusal> {
+    let fleet = context.handle.fleet().await?;
+    let agents = context.handle.agents().await?;
+    let mut page = Page::default();
+    page.fleet(&fleet);
+    page.agents(&agents);
+    page.gauge(
+        "loxley_jobs_open",
+        "Jobs that are not over",
+        context.handle.open_jobs().await?,
+    );
+    page.counter(
+        "loxley_journal_groups_total",
+        "Groups of facts that are on disk",
+        context.handle.journal_position(),
+    );
+    page.gauge(
+        "loxley_journal_commit_seconds",
+        "How long a write to the journal takes at present",
+        context.handle.commit_ns() as f64 / 1e9,
+    );
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], page.text))
+}
+
+/// A figure of each agent: its name, what it is, its kind, and how to come by it.
+type Column = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&AgentInfo) -> f64,
+);
+
+/// A page while it is written.
+#[derive(Debug, Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn fleet(&mut self, fleet: &FleetInfo) {
+        let tasks = &fleet.tasks;
+        self.head("loxley_tasks", "Tasks by state", "gauge");
+        for (state, count) in [
+            ("pending", tasks.pending),
+            ("waiting", tasks.waiting),
+            ("held", tasks.held),
+            ("queued", tasks.queued),
+            ("running", tasks.running),
+        ] {
+            self.value("loxley_tasks", &[("state", state)], count);
+        }
+        self.head(
+            "loxley_tasks_ended_total",
+            "Tasks that are over, by how",
+            "counter",
+        );
+        for (state, count) in [
+            ("succeeded", tasks.succeeded),
+            ("failed", tasks.failed),
+            ("cancelled", tasks.cancelled),
+        ] {
+            self.value("loxley_tasks_ended_total", &[("state", state)], count);
+        }
+        self.head(
+            "loxley_steals_total",
+            "Attempts to steal, by result",
+            "counter",
+        );
+        for (result, count) in [
+            ("success", fleet.successful_steals),
+            ("failure", fleet.failed_steals),
+        ] {
+            self.value("loxley_steals_total", &[("result", result)], count);
+        }
+        for (name, help, value) in [
+            (
+                "loxley_tasks_migrated_total",
+                "Tasks that moved between agents",
+                fleet.tasks_migrated,
+            ),
+            (
+                "loxley_rebalance_cycles_total",
+                "Rebalancing passes that found the fleet out of balance",
+                fleet.rebalance_cycles,
+            ),
+            (
+                "loxley_deadline_misses_total",
+                "Deadlines that were missed",
+                fleet.deadline_misses,
+            ),
+            (
+                "loxley_retries_total",
+                "Attempts that were tried again",
+                fleet.retries,
+            ),
+            (
+                "loxley_speculations_total",
+                "Second copies that were started",
+                fleet.speculations,
+            ),
+            (
+                "loxley_speculations_won_total",
+                "Second copies that were first",
+                fleet.speculations_won,
+            ),
+            (
+                "loxley_stale_answers_total",
+                "Answers to leases no longer in force",
+                fleet.stale_answers,
+            ),
+        ] {
+            self.counter(name, help, value);
+        }
+        self.gauge("loxley_agents", "Registered agents", fleet.agent_count);
+        self.gauge(
+            "loxley_agents_busy",
+            "Agents with more queued than busy_threshold",
+            fleet.busy_agents,
+        );
+        self.gauge(
+            "loxley_agents_idle",
+            "Agents with less queued than idle_threshold",
+            fleet.idle_agents,
+        );
+        self.waits(fleet);
+    }
+
+    /// From queued to started, as a histogram.
+    fn waits(&mut self, fleet: &FleetInfo) {
+        let name = "loxley_task_wait_seconds";
+        self.head(name, "From being queued to being started", "histogram");
+        let bucket = format!("{name}_bucket");
+        for (bound, count) in &fleet.wait_histogram {
+            self.value(&bucket, &[("le", &bound.to_string())], count);
+        }
+        self.value(&bucket, &[("le", "+Inf")], fleet.waits_total);
+        let sum = fleet.avg_task_wait_time * fleet.waits_total as f64;
+        self.value(&format!("{name}_sum"), &[], sum);
+        self.value(&format!("{name}_count"), &[], fleet.waits_total);
+    }
+
+    fn agents(&mut self, agents: &[AgentInfo]) {
+        let columns: [Column; 6] = [
+            (
+                "loxley_agent_queue_length",
+                "Tasks on an agent's queue",
+                "gauge",
+                |agent| agent.queue_length as f64,
+            ),
+            (
+                "loxley_agent_running",
+                "Tasks that an agent has in hand",
+                "gauge",
+                |agent| agent.running.len() as f64,
+            ),
+            (
+                "loxley_agent_slots",
+                "Tasks that an agent runs at once",
+                "gauge",
+                |agent| f64::from(agent.slots),
+            ),
+            (
+                "loxley_agent_completed_total",
+                "Tasks that an agent completed",
+                "counter",
+                |agent| agent.total_completed as f64,
+            ),
+            (
+                "loxley_agent_failed_total",
+                "Tasks that an agent failed",
+                "counter",
+                |agent| agent.total_failed as f64,
+            ),
+            (
+                "loxley_agent_success_ratio",
+                "Successes over outcomes",
+                "gauge",
+                |agent| agent.success_rate,
+            ),
+        ];
+        for (name, help, kind, value) in columns {
+            self.head(name, help, kind);
+            for agent in agents {
+                self.value(name, &[("agent", &agent.name)], value(agent));
+            }
+        }
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl fmt::Display) {
+        self.head(name, help, "counter");
+        self.value(name, &[], value);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl fmt::Display) {
+        self.head(name, help, "gauge");
+        self.value(name, &[], value);
+    }
+
+    fn head(&mut self, name: &str, help: &str, kind: &str) {
+        self.write(format_args!(
+            "# HELP {name} {help}.\n# TYPE {name} {kind}\n"
+        ));
+    }
+
+    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: impl fmt::Display) {
+        let labels: Vec<String> = labels
+            .iter()
+            .map(|(label, value)| format!("{label}=\"{}\"", escape(value)))
+            .collect();
+        match labels.as_slice() {
+            [] => self.write(format_args!("{name} {value}\n")),
+            labels => self.write(format_args!("{name}{{{}}} {value}\n", labels.join(","))),
+        }
+    }
+
+    fn write(&mut self, text: fmt::Arguments<'_>) {
+        self.text.write_fmt(text).expect("memory takes every line");
+    }
+}
+
+/// Names come from outside; a quote in one must not end the label.
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_end_its_label() {
+        let mut page = Page::default();
+        page.value("x", &[("agent", "a\"} 7\n# \\")], 1);
+        assert_eq!(page.text, "x{agent=\"a\\\"} 7\\n# \\\\\"} 1\n");
+    }
+
+    #[test]
+    fn a_histogram_ends_with_everything() {
+        let mut page = Page::default();
+        page.waits(&FleetInfo {
+            wait_histogram: vec![(0.1, 3), (1.0, 5)],
+            waits_total: 6,
+            avg_task_wait_time: 0.5,
+            ..FleetInfo::default()
+        });
+        let lines: Vec<&str> = page.text.lines().skip(2).collect();
+        assert_eq!(
+            lines,
+            [
+                "loxley_task_wait_seconds_bucket{le=\"0.1\"} 3",
+                "loxley_task_wait_seconds_bucket{le=\"1\"} 5",
+                "loxley_task_wait_seconds_bucket{le=\"+Inf\"} 6",
+                "loxley_task_wait_seconds_sum 3",
+                "loxley_task_wait_seconds_count 6",
+            ]
+        );
+    }
+}

@@ -1,0 +1,86 @@
+//! The server itself: looked at, configured, drained, stopped.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use loxley_api::{ApiError, ConfigRequest, ErrorBody, Health, ServerInfo};
+
+use super::extract::{Body, Refusal};
+use crate::Context;
+
+/// The server.
+#[utoipa::path(
+    get, path = "/v1/server", tag = "server",
+    responses((status = 200, description = "As it is now.", body = ServerInfo))
+)]
+pub(super) async fn info(State(context): State<Context>) -> Result<Json<ServerInfo>, Refusal> {
+    Ok(Json(context.info().await?))
+}
+
+/// What is wrong with the fleet, and what to do about it.
+#[utoipa::path(
+    get, path = "/v1/health", tag = "server",
+    responses((status = 200, description = "The worst first.", body = Health))
+)]
+pub(super) async fn health(State(context): State<Context>) -> Result<Json<Health>, Refusal> {
+    Ok(Json(context.handle.health().await?))
+}
+
+/// Whether anybody is there: for load balancers, which have no token. Says nothing else.
+pub(super) async fn healthz() -> (StatusCode, &'static str) {
+    (StatusCode::OK, "ok\n")
+}
+
+/// The configuration in force.
+#[utoipa::path(
+    get, path = "/v1/config", tag = "server",
+    responses((status = 200, description = "As a file in which every key is explained.", body = ConfigRequest))
+)]
+pub(super) async fn config(State(context): State<Context>) -> Result<Json<ConfigRequest>, Refusal> {
+    in_force(&context).await
+}
+
+/// Put another configuration in force. No task is lost or reordered.
+#[utoipa::path(
+    put, path = "/v1/config", tag = "server", request_body = ConfigRequest,
+    responses(
+        (status = 200, description = "What is in force now.", body = ConfigRequest),
+        (status = 400, description = "It has mistakes; all of them are in the message.", body = ErrorBody),
+    )
+)]
+pub(super) async fn reload(
+    State(context): State<Context>,
+    Body(request): Body<ConfigRequest>,
+) -> Result<Json<ConfigRequest>, Refusal> {
+    let parsed = loxley_config::parse_bytes(request.yaml.as_bytes());
+    let config = parsed.map_err(|mistakes| ApiError::invalid(mistakes.to_string()))?;
+    context.handle.reload(config).await?;
+    in_force(&context).await
+}
+
+async fn in_force(context: &Context) -> Result<Json<ConfigRequest>, Refusal> {
+    let config = context.handle.config().await?;
+    let yaml = loxley_config::to_yaml(&config);
+    Ok(Json(ConfigRequest { yaml }))
+}
+
+/// Take no more jobs, finish those that are there, then end.
+#[utoipa::path(
+    post, path = "/v1/server/drain", tag = "server",
+    responses((status = 200, description = "As it is now.", body = ServerInfo))
+)]
+pub(super) async fn drain(State(context): State<Context>) -> Result<Json<ServerInfo>, Refusal> {
+    context.drain();
+    Ok(Json(context.info().await?))
+}
+
+/// End now. Everything accepted goes on at the next start.
+#[utoipa::path(
+    post, path = "/v1/server/stop", tag = "server",
+    responses((status = 200, description = "As it was when it was told.", body = ServerInfo))
+)]
+pub(super) async fn stop(State(context): State<Context>) -> Result<Json<ServerInfo>, Refusal> {
+    let info = context.info().await?;
+    context.stop();
+    Ok(Json(info))
+}
