@@ -114,6 +114,17 @@ impl Agent {
         }
     }
 
+    /// What it has, for whoever serves a server with it.
+    fn _profile<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let profile = PyDict::new(py);
+        let resources = self.resources.as_ref().map(|resources| resources.bind(py));
+        profile.set_item("cpu", self.cpu)?;
+        profile.set_item("memory", self.memory)?;
+        profile.set_item("resources", amounts(resources)?)?;
+        profile.set_item("holds", &self.holds)?;
+        Ok(profile)
+    }
+
     /// Its tasks, in the order in which it would run them.
     #[getter]
     fn get_task_queue(slf: &Bound<'_, Self>) -> TaskQueue {

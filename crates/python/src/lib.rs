@@ -20,6 +20,7 @@ mod engine;
 mod metrics;
 mod partition;
 mod queue;
+mod remote;
 mod scheduler;
 mod simulate;
 mod task;
@@ -42,6 +43,8 @@ mod _core {
     };
     #[pymodule_export]
     use crate::queue::TaskQueue;
+    #[pymodule_export]
+    use crate::remote::{ServerClient, ServingAgent};
     #[pymodule_export]
     use crate::scheduler::WorkStealingScheduler;
     #[pymodule_export]

@@ -2,6 +2,7 @@
 
 - :class:`WorkStealingScheduler`, :class:`Agent`, :class:`Task`: a scheduler inside this process.
 - :class:`Executor`: calls in other processes of this machine, in place of ``ProcessPoolExecutor``.
+- :class:`Client`, :func:`task` and :meth:`Agent.serve`: calls that a Loxley server gives to agents.
 - :mod:`loxley.partition`: dividing work up front, and advice on how.
 - :mod:`loxley.simulation`: the same scheduler in virtual time.
 """
@@ -9,6 +10,7 @@
 import types as _types
 
 from loxley import partition, simulation
+from loxley._client import Client, RemoteFuture, task
 from loxley._core import VERSION as __version__
 from loxley._core import Advice, BalanceReport, Metrics, Router, TaskQueue
 from loxley._executor import Executor
@@ -27,9 +29,11 @@ __all__ = [
     "Advice",
     "Agent",
     "BalanceReport",
+    "Client",
     "Executor",
     "Metrics",
     "RemoteError",
+    "RemoteFuture",
     "RemoteTraceback",
     "Router",
     "Task",
@@ -44,4 +48,5 @@ __all__ = [
     "partition",
     "simulate",
     "simulation",
+    "task",
 ]

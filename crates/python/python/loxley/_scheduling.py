@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Iterable, Optional, Set, Union
+from typing import Any, Callable, Iterable, Mapping, Optional, Set, Union
 
 from loxley import _core
 from loxley._config import Config
 from loxley._core import TaskQueue
+from loxley._serving import Service
 from loxley._skills import Skills
 
 Sequence.register(TaskQueue)
@@ -37,6 +38,33 @@ class Agent(_core.Agent):
     def capabilities(self, names: Iterable[str]) -> None:
         skills = Skills(self, names)
         _core.Agent.capabilities.__set__(self, skills)  # type: ignore[attr-defined]
+
+
+    def serve(
+        self,
+        access: Optional[Union[str, os.PathLike[str]]] = None,
+        *,
+        functions: Optional[Mapping[str, Callable[..., Any]]] = None,
+        processes: int = 1,
+        speed: float = 1.0,
+        zone: Optional[str] = None,
+    ) -> Service:
+        """Serves a Loxley server with this agent's name and skills, in ``processes`` processes.
+
+        Whoever submits Python functions to the server may have them run here; ``functions`` are
+        offered by name besides. The queue of such an agent is on the server.
+
+            with loxley.Agent("ann", {"python", "gpu"}).serve(processes=4) as service:
+                service.wait()
+        """
+        profile = {
+            "skills": sorted(self.capabilities),
+            "speed": speed,
+            "zone": zone,
+            **self._profile(),
+        }
+        path = None if access is None else os.fspath(access)
+        return Service(path, str(self.agent_id), profile, functions or {}, processes)
 
 
 class WorkStealingScheduler(_core.WorkStealingScheduler):

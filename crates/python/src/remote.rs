@@ -1,0 +1,290 @@
+//! A Loxley server from Python: asking it, and serving it. Requests and answers are JSON here;
+//! `loxley.Client` makes futures of them.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use loxley_agent::{Agent, AgentOptions, Call, FunctionError, Functions, Stopper};
+use loxley_api::{Access, JobRequest, TaskFilter};
+use loxley_client::{Client, ClientError, access_path};
+use loxley_model::{JobId, TaskId};
+use pyo3::exceptions::{PyConnectionError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use serde::Serialize;
+use tokio::runtime::{Builder, Runtime};
+
+/// How often a wait looks whether somebody pressed Ctrl-C.
+const LOOK_UP: Duration = Duration::from_millis(100);
+
+/// A connection to a server. All methods wait without the interpreter's lock, and for Ctrl-C.
+#[pyclass(module = "loxley._core", frozen)]
+pub(crate) struct ServerClient {
+    runtime: Runtime,
+    client: Client,
+}
+
+#[pymethods]
+impl ServerClient {
+    #[new]
+    #[pyo3(signature = (access=None))]
+    fn new(access: Option<PathBuf>) -> PyResult<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("loxley-client")
+            .enable_all()
+            .build()?;
+        let client = Client::new(&read_access(access)?).map_err(refusal)?;
+        Ok(Self { runtime, client })
+    }
+
+    /// Where the server is.
+    #[getter]
+    fn url(&self) -> &str {
+        self.client.url()
+    }
+
+    /// Submits a job.
+    fn submit(&self, py: Python<'_>, job: &str) -> PyResult<String> {
+        let job: JobRequest =
+            serde_json::from_str(job).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        self.ask(py, self.client.submit(&job))
+    }
+
+    /// A job.
+    fn job(&self, py: Python<'_>, job: u64) -> PyResult<String> {
+        self.ask(py, self.client.job(JobId(job)))
+    }
+
+    /// Waits no longer than `seconds` for the end of a job; None when it is not over by then.
+    fn wait_job(&self, py: Python<'_>, job: u64, seconds: f64) -> PyResult<Option<String>> {
+        let limit = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO);
+        let wait = self.client.wait_job(JobId(job));
+        let wait = async { tokio::time::timeout(limit, wait).await.ok() };
+        match self.block(py, wait)? {
+            None => Ok(None),
+            Some(answer) => Ok(Some(shown(&answer.map_err(refusal)?)?)),
+        }
+    }
+
+    /// Tasks of a job from this id on, at most `limit`, and where to go on.
+    fn tasks(&self, py: Python<'_>, job: u64, from: u64, limit: u32) -> PyResult<String> {
+        let filter = TaskFilter {
+            from: Some(from),
+            limit: Some(limit),
+            ..TaskFilter::default()
+        };
+        let answer = self.block(py, self.client.tasks(JobId(job), &filter))?;
+        shown(&answer.map_err(refusal)?)
+    }
+
+    /// A task.
+    fn task(&self, py: Python<'_>, task: u64) -> PyResult<String> {
+        self.ask(py, self.client.task(TaskId(task)))
+    }
+
+    /// What a task returned.
+    fn result<'py>(&self, py: Python<'py>, task: u64) -> PyResult<Bound<'py, PyBytes>> {
+        let answer = self.block(py, self.client.result(TaskId(task)))?;
+        Ok(PyBytes::new(py, &answer.map_err(refusal)?))
+    }
+
+    /// Cancels a task.
+    fn cancel_task(&self, py: Python<'_>, task: u64) -> PyResult<String> {
+        self.ask(py, self.client.cancel_task(TaskId(task)))
+    }
+
+    /// Why a task is where it is.
+    fn explain(&self, py: Python<'_>, task: u64) -> PyResult<String> {
+        self.ask(py, self.client.explain(TaskId(task)))
+    }
+
+    /// All agents.
+    fn agents(&self, py: Python<'_>) -> PyResult<String> {
+        self.ask(py, self.client.agents())
+    }
+
+    /// The server itself.
+    fn server(&self, py: Python<'_>) -> PyResult<String> {
+        self.ask(py, self.client.server())
+    }
+
+    /// What is wrong with the fleet.
+    fn health(&self, py: Python<'_>) -> PyResult<String> {
+        self.ask(py, self.client.health())
+    }
+}
+
+impl ServerClient {
+    fn ask<T: Serialize + Send>(
+        &self,
+        py: Python<'_>,
+        question: impl Future<Output = Result<T, ClientError>> + Send,
+    ) -> PyResult<String> {
+        shown(&self.block(py, question)?.map_err(refusal)?)
+    }
+
+    fn block<T: Send>(
+        &self,
+        py: Python<'_>,
+        question: impl Future<Output = T> + Send,
+    ) -> PyResult<T> {
+        let mut question = Box::pin(question);
+        loop {
+            let answer = py.detach(|| {
+                let limited = async { tokio::time::timeout(LOOK_UP, question.as_mut()).await };
+                self.runtime.block_on(limited)
+            });
+            match answer {
+                Ok(answer) => return Ok(answer),
+                Err(_) => py.check_signals()?,
+            }
+        }
+    }
+}
+
+/// An agent that serves a server until it is stopped.
+#[pyclass(module = "loxley._core", frozen)]
+pub(crate) struct ServingAgent {
+    stopper: Stopper,
+    thread: Mutex<Option<JoinHandle<Result<(), String>>>>,
+}
+
+#[pymethods]
+impl ServingAgent {
+    /// Begins to serve. Each function gets bytes, the number of the task and the attempt, and
+    /// returns whether it succeeded, bytes, and whether it would fail again.
+    #[new]
+    #[pyo3(signature = (access, name, skills, slots, speed, cpu, memory, resources, zone, holds, functions))]
+    #[expect(clippy::too_many_arguments, reason = "one Python function calls it")]
+    fn new(
+        access: Option<PathBuf>,
+        name: &str,
+        skills: Vec<String>,
+        slots: u32,
+        speed: f64,
+        cpu: f64,
+        memory: u64,
+        resources: Vec<(String, u64)>,
+        zone: Option<String>,
+        holds: Vec<String>,
+        functions: &Bound<'_, PyDict>,
+    ) -> PyResult<Self> {
+        let mut offered = Functions::default();
+        for (name, function) in functions {
+            let function = Arc::new(function.unbind());
+            let name: String = name.extract()?;
+            offered = offered.with(&name, move |call| run(&function, call));
+        }
+        let options = AgentOptions {
+            skills,
+            slots,
+            speed,
+            cpu_milli: (cpu * 1000.0) as u64,
+            memory_bytes: memory,
+            resources,
+            zone,
+            holds,
+            functions: offered,
+            ..AgentOptions::new(read_access(access)?, name)
+        };
+        let agent = Agent::new(options);
+        let stopper = agent.stopper();
+        let thread = thread::Builder::new()
+            .name("loxley-agent".into())
+            .spawn(move || agent.run_blocking().map_err(|error| in_words(&error)))?;
+        Ok(Self {
+            stopper,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Takes nothing new and finishes what it has.
+    fn drain(&self) {
+        self.stopper.drain();
+    }
+
+    /// Ends now; what it had goes to others.
+    fn stop(&self) {
+        self.stopper.stop();
+    }
+
+    /// Waits no longer than `seconds`. Says whether it has ended; raises if the server refused it.
+    fn join(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
+        let end = Duration::try_from_secs_f64(seconds)
+            .ok()
+            .and_then(|span| std::time::Instant::now().checked_add(span));
+        loop {
+            let mut slot = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(thread) = slot.take_if(|thread| thread.is_finished()) else {
+                let is_over = slot.is_none();
+                drop(slot);
+                if is_over || end.is_some_and(|end| std::time::Instant::now() >= end) {
+                    return Ok(is_over);
+                }
+                py.check_signals()?;
+                py.detach(|| thread::sleep(LOOK_UP / 5));
+                continue;
+            };
+            drop(slot);
+            return match thread.join() {
+                Ok(Ok(())) => Ok(true),
+                Ok(Err(message)) => Err(PyConnectionError::new_err(message)),
+                Err(_) => Err(PyRuntimeError::new_err(
+                    "the agent found its own books to be wrong",
+                )),
+            };
+        }
+    }
+}
+
+/// Calls a Python function for a task.
+fn run(function: &Py<PyAny>, call: &mut Call<'_>) -> Result<Vec<u8>, FunctionError> {
+    Python::attach(|py| {
+        let input = PyBytes::new(py, call.input);
+        let answer = function.call1(py, (input, call.task, call.attempt));
+        let answer = answer.and_then(|answer| answer.extract::<(bool, Vec<u8>, bool)>(py));
+        match answer {
+            Ok((true, result, _)) => Ok(result),
+            Ok((false, message, permanent)) => Err(FunctionError {
+                message: String::from_utf8_lossy(&message).into_owned(),
+                permanent,
+            }),
+            Err(error) => Err(FunctionError::new(error.to_string())),
+        }
+    })
+}
+
+fn read_access(path: Option<PathBuf>) -> PyResult<Access> {
+    let path = match path {
+        Some(path) => path,
+        None => access_path().map_err(|error| PyValueError::new_err(error.to_string()))?,
+    };
+    Access::read(&path).map_err(|error| PyConnectionError::new_err(in_words(&error)))
+}
+
+fn shown(answer: &impl Serialize) -> PyResult<String> {
+    serde_json::to_string(answer).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+/// What the server refused, or why it was not reached.
+fn refusal(error: ClientError) -> PyErr {
+    let message = in_words(&error);
+    match error {
+        ClientError::Refused(_) => PyRuntimeError::new_err(message),
+        _ => PyConnectionError::new_err(message),
+    }
+}
+
+/// An error with everything that led to it.
+fn in_words(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        message.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    message
+}
