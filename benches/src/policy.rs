@@ -90,7 +90,7 @@ fn steal(options: &Options, report: &mut Report, queued: usize) {
     if !options.wants("steal") {
         return;
     }
-    let steals = size(options, 20_000, 2_000);
+    let steals = size(options, 10_000, 1_000);
     let mut fleet = Fleet::filled(10_000, queued);
     let samples = interleaved(
         options.effort(),
