@@ -9,6 +9,7 @@
     reason = "the report of a benchmark goes to standard output"
 )]
 
+mod journal;
 mod measure;
 mod policy;
 mod pool;
@@ -88,6 +89,8 @@ enum Part {
     Predict,
     /// The Python package beside ProcessPoolExecutor, multiprocessing, joblib, Dask and pure Python.
     Python(python::Arguments),
+    /// The journal beside a plain file that is synced after every group.
+    Journal,
     /// The deciding core: a task's whole life, steals, rebalancing, memory, large graphs.
     Policy,
     /// The server, durable, with agents in processes of their own, beside the system itself.
@@ -106,6 +109,7 @@ fn main() -> Result<()> {
         Part::Sim(sim) => sim::run(&sim, &arguments.options, &mut report),
         Part::Predict => predict::run(&arguments.options),
         Part::Python(python) => python::run(&python, &arguments.options),
+        Part::Journal => journal::run(&arguments.options, &mut report),
         Part::Policy => policy::run(&arguments.options, &mut report),
         Part::Server => server::run(&arguments.options, &mut report),
         Part::ServerAgents(agents) => server::agents(&agents),

@@ -14,6 +14,7 @@ mod demo;
 mod exit;
 mod fleet;
 mod input;
+mod journal;
 mod run;
 mod sim;
 
@@ -71,6 +72,7 @@ enum Command {
     Demo(demo::Args),
     Config(config::Args),
     Sim(sim::Args),
+    Journal(journal::Args),
     Completions(completions::Args),
 }
 
@@ -87,6 +89,7 @@ impl Command {
             Self::Demo(args) => demo::run(&args, out),
             Self::Config(args) => config::run(args, out),
             Self::Sim(args) => sim::run(&args, out),
+            Self::Journal(args) => journal::run(args, out),
             Self::Completions(args) => completions::run(&args, out),
         }
     }

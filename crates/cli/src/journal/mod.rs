@@ -1,0 +1,83 @@
+//! `loxley journal`: what a server wrote down, looked at without it.
+
+mod check;
+mod export;
+mod prune;
+mod report;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use loxley_journal::OpenError;
+
+use crate::exit::Exit;
+
+/// Look at what a server wrote down: check it, export it, draw it, forget the old.
+///
+/// The journal is in the server's directory. Checking, exporting and drawing also work while a server
+/// runs; forgetting needs it to be stopped.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+    /// The server's directory [default: LOXLEY_DIR, or where servers keep their things]
+    #[arg(long, global = true, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+const HELP: &str = "\
+Examples:
+  loxley journal check                              is it whole, and are its decisions ours?
+  loxley journal export > facts.jsonl               everything that happened, one JSON object a line
+  loxley journal report --output last.html          who ran what when, and was it balanced?
+  loxley journal prune --older-than 30d             forget jobs that ended long ago
+
+Exit codes: 0 done, 1 the journal could not be read or written, 3 it is damaged.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Check(check::Args),
+    Export(export::Args),
+    Prune(prune::Args),
+    Report(report::Args),
+}
+
+pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
+    let directory = match args.dir {
+        Some(directory) => directory,
+        None => loxley_api::data_directory()?,
+    };
+    let result = match args.command {
+        Command::Check(args) => check::run(&args, &directory, out),
+        Command::Export(args) => export::run(&args, &directory, out),
+        Command::Prune(args) => prune::run(&args, &directory, out),
+        Command::Report(args) => report::run(&args, &directory, out),
+    };
+    match result {
+        Err(error) if is_damage(&error) => {
+            writeln!(io::stderr(), "loxley journal: {error:#}")?;
+            Ok(Exit::Mistakes)
+        }
+        result => result,
+    }
+}
+
+/// Whether what went wrong is in the journal, not in the way to it.
+fn is_damage(error: &anyhow::Error) -> bool {
+    use loxley_journal::ReadError;
+    error.chain().any(|cause| {
+        matches!(
+            cause.downcast_ref(),
+            Some(OpenError::Damaged { .. } | OpenError::Format { .. })
+        ) || matches!(cause.downcast_ref(), Some(ReadError::Damaged { .. }))
+    })
+}
+
+/// One JSON value and the end of its line.
+fn write_json(value: &impl serde::Serialize, out: &mut dyn Write) -> Result<()> {
+    serde_json::to_writer(&mut *out, value).map_err(io::Error::from)?;
+    writeln!(out).context("cannot write")
+}

@@ -1,0 +1,367 @@
+//! `loxley journal report`: who ran what when, and was it balanced?
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use loxley_balance::{BalanceReport, Observations, QueueDepths, Sketch};
+use loxley_journal::{Ended, History, JobQuery, TaskQuery, TaskRow};
+use loxley_model::{AgentId, JobId, Time};
+use loxley_sim::report::{self, DrawnRun, Report};
+use loxley_sim::time::human;
+use loxley_sim::{Happening, Observer, Recorder, Timeline};
+use serde_json::json;
+
+use super::write_json;
+use crate::exit::Exit;
+
+/// Draw who ran what when, and say whether the work was balanced.
+///
+/// Tells of finished tasks only, and of the last attempt of each.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only this job [default: the newest one that has finished tasks]
+    #[arg(long, value_name = "ID", conflicts_with = "all")]
+    job: Option<u64>,
+    /// Everything in the history.
+    #[arg(long)]
+    all: bool,
+    /// Write the drawing to this HTML file.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print the figures as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The most tasks that are looked at; of more, the last ones count.
+const TASKS_MAX: usize = 2_000_000;
+
+pub(crate) fn run(args: &Args, directory: &Path, out: &mut dyn Write) -> Result<Exit> {
+    let history = History::open(directory)?;
+    let job = match (args.all, args.job) {
+        (true, _) => None,
+        (false, Some(job)) => Some(JobId(job)),
+        (false, None) => Some(newest(&history)?),
+    };
+    let runs = Runs::read(&history, job)?;
+    if runs.tasks.is_empty() {
+        bail!("no task has run to its end yet");
+    }
+    let title = match job {
+        Some(job) => name(&history, job)?,
+        None => "the whole history".to_owned(),
+    };
+    let figures = runs.figures();
+    if args.json {
+        print_json(&title, &runs, &figures, out)?;
+    } else {
+        writeln!(
+            out,
+            "{title}: {} tasks on {} agents",
+            runs.tasks.len(),
+            runs.agents.len()
+        )?;
+        writeln!(out, "took {}", human(runs.wall().0))?;
+        writeln!(out, "{}", figures.balance)?;
+    }
+    if let Some(path) = &args.output {
+        let page = runs.page(&title, figures);
+        std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The newest job with a finished task.
+fn newest(history: &History) -> Result<JobId> {
+    let mut query = JobQuery::default();
+    loop {
+        let page = history.jobs(&query)?;
+        for row in &page.rows {
+            let tasks = TaskQuery {
+                job: Some(row.job),
+                limit: 1,
+                ..TaskQuery::default()
+            };
+            if !history.tasks(&tasks)?.rows.is_empty() {
+                return Ok(row.job);
+            }
+        }
+        query.before = page.next;
+        if query.before.is_none() {
+            bail!("no task has run to its end yet");
+        }
+    }
+}
+
+fn name(history: &History, job: JobId) -> Result<String> {
+    let row = history
+        .job(job)?
+        .with_context(|| format!("there is no {job}"))?;
+    Ok(if row.name.is_empty() {
+        job.to_string()
+    } else {
+        format!("{job} ({})", row.name)
+    })
+}
+
+/// Tasks that ran, and who ran them.
+struct Runs {
+    tasks: Vec<Run>,
+    /// Name and number of slots, in the order of lanes.
+    agents: Vec<(String, u32)>,
+}
+
+struct Run {
+    task: u64,
+    lane: u32,
+    created: Time,
+    started: Time,
+    finished: Time,
+    ended: Ended,
+}
+
+struct Figures {
+    balance: BalanceReport,
+    waits: Sketch,
+    durations: Sketch,
+}
+
+impl Runs {
+    fn read(history: &History, job: Option<JobId>) -> Result<Self> {
+        let mut lanes = BTreeMap::new();
+        let mut tasks = Vec::new();
+        let mut after = None;
+        loop {
+            let page = history.tasks(&TaskQuery {
+                job,
+                after,
+                limit: 10_000,
+                ..TaskQuery::default()
+            })?;
+            tasks.extend(page.rows.iter().filter_map(|row| ran(row, &mut lanes)));
+            if tasks.len() > TASKS_MAX {
+                tasks.drain(..tasks.len() - TASKS_MAX);
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        let names = names(history)?;
+        let mut agents: Vec<(String, u32)> = vec![(String::new(), 1); lanes.len()];
+        for (agent, lane) in &lanes {
+            let name = names.get(agent).cloned();
+            agents[*lane as usize].0 = name.unwrap_or_else(|| agent.to_string());
+        }
+        let mut runs = Self { tasks, agents };
+        runs.count_slots();
+        Ok(runs)
+    }
+
+    /// An agent has as many slots as it ever ran tasks at once: the history does not say more.
+    fn count_slots(&mut self) {
+        let mut running = vec![0_u32; self.agents.len()];
+        for (_, change) in self.changes() {
+            let lane = change.lane as usize;
+            match change.kind {
+                Change::Started => running[lane] += 1,
+                Change::Finished => running[lane] = running[lane].saturating_sub(1),
+                Change::Created => {}
+            }
+            self.agents[lane].1 = self.agents[lane].1.max(running[lane]);
+        }
+    }
+
+    fn begin(&self) -> Time {
+        let begin = self
+            .tasks
+            .iter()
+            .map(|run| run.created.min(run.started))
+            .min();
+        begin.unwrap_or(Time::ZERO)
+    }
+
+    fn wall(&self) -> loxley_model::Span {
+        let end = self.tasks.iter().map(|run| run.finished).max();
+        end.unwrap_or(Time::ZERO).since(self.begin())
+    }
+
+    /// What changed when, in order; at one moment ends come first, so that a slot is free again.
+    fn changes(&self) -> Vec<(Time, Event)> {
+        let mut changes = Vec::with_capacity(3 * self.tasks.len());
+        for (index, run) in (0..).zip(&self.tasks) {
+            let event = |kind| Event {
+                kind,
+                lane: run.lane,
+                run: index,
+            };
+            changes.push((run.created.min(run.started), event(Change::Created)));
+            changes.push((run.started, event(Change::Started)));
+            changes.push((run.finished.max(run.started), event(Change::Finished)));
+        }
+        changes.sort_by_key(|(at, event)| (*at, event.kind, event.run));
+        changes
+    }
+
+    fn figures(&self) -> Figures {
+        let mut busy: Vec<u64> = vec![0; self.agents.len()];
+        let (mut durations, mut waits) = (Sketch::default(), Sketch::default());
+        for run in &self.tasks {
+            let took = run.finished.since(run.started).0;
+            busy[run.lane as usize] += took;
+            durations.record(took);
+            waits.record(run.started.since(run.created).0);
+        }
+        // Each slot counts as a worker, busy as long as the slots of its agent were on average.
+        let slots = busy
+            .iter()
+            .zip(&self.agents)
+            .flat_map(|(busy, (_, slots))| {
+                std::iter::repeat_n(busy / u64::from(*slots), *slots as usize)
+            });
+        let slots: Vec<u64> = slots.collect();
+        let balance = BalanceReport::new(&Observations {
+            busy_ns: &slots,
+            wall_ns: self.wall().0,
+            durations: &durations,
+            // Which queue a task waited on is not part of the history.
+            queue_depths: &QueueDepths::default(),
+        });
+        Figures {
+            balance,
+            waits,
+            durations,
+        }
+    }
+
+    fn timeline(&self, waits: &Sketch) -> Timeline {
+        let begin = self.begin();
+        let mut recorder = Recorder::new(self.agents.clone());
+        for (at, event) in self.changes() {
+            let run = &self.tasks[event.run as usize];
+            let (worker, task) = (run.lane, run.task);
+            let happening = match event.kind {
+                Change::Created => Happening::Queued { worker, task },
+                Change::Started => Happening::Started { worker, task },
+                Change::Finished => finished(worker, task, run.ended),
+            };
+            recorder.see(at.since(begin).0, &happening);
+        }
+        recorder.finish(self.wall().0, waits)
+    }
+
+    fn page(&self, title: &str, figures: Figures) -> String {
+        let succeeded = |run: &&Run| matches!(run.ended, Ended::Succeeded | Ended::FellBack);
+        let succeeded = self.tasks.iter().filter(succeeded).count();
+        let median = figures.durations.median().unwrap_or(0);
+        let tiles = [
+            ("took", human(self.wall().0)),
+            ("tasks", self.tasks.len().to_string()),
+            ("succeeded", succeeded.to_string()),
+            ("agents", self.agents.len().to_string()),
+            ("median task", human(median)),
+            ("median wait", human(figures.waits.median().unwrap_or(0))),
+        ];
+        let run = DrawnRun {
+            label: title.to_owned(),
+            timeline: self.timeline(&figures.waits),
+            tiles: tiles.map(|(name, value)| (name.to_owned(), value)).into(),
+            balance: figures.balance,
+        };
+        report::html(&Report {
+            title,
+            about: "A real run, as its server wrote it down.",
+            look_for: "Gaps: an agent that waits while others are busy. Long bars at the end: stragglers.",
+            notes: &[],
+            runs: &[run],
+            results: None,
+            command: "loxley journal report",
+        })
+    }
+}
+
+/// A change at one moment.
+#[derive(Clone, Copy)]
+struct Event {
+    kind: Change,
+    lane: u32,
+    run: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Change {
+    Finished,
+    Created,
+    Started,
+}
+
+fn finished(worker: u32, task: u64, ended: Ended) -> Happening {
+    match ended {
+        Ended::Succeeded | Ended::FellBack => Happening::Finished {
+            worker,
+            task,
+            ok: true,
+        },
+        Ended::Failed(_) => Happening::Finished {
+            worker,
+            task,
+            ok: false,
+        },
+        Ended::Cancelled | Ended::Returned => Happening::Stopped { worker, task },
+    }
+}
+
+/// A task that an agent ran; none for one that never started.
+fn ran(row: &TaskRow, lanes: &mut BTreeMap<AgentId, u32>) -> Option<Run> {
+    let (agent, started) = (row.agent?, row.started?);
+    let next = lanes.len() as u32;
+    Some(Run {
+        task: row.task.0,
+        lane: *lanes.entry(agent).or_insert(next),
+        created: row.created,
+        started,
+        finished: row.finished,
+        ended: row.ended,
+    })
+}
+
+fn names(history: &History) -> Result<BTreeMap<AgentId, String>> {
+    let mut names = BTreeMap::new();
+    let mut after = None;
+    loop {
+        let page = history.agents(after, 10_000)?;
+        names.extend(page.rows.into_iter().map(|row| (row.agent, row.name)));
+        after = page.next;
+        if after.is_none() {
+            return Ok(names);
+        }
+    }
+}
+
+fn print_json(title: &str, runs: &Runs, figures: &Figures, out: &mut dyn Write) -> Result<()> {
+    let balance: BTreeMap<&str, serde_json::Value> = figures
+        .balance
+        .figures()
+        .into_iter()
+        .map(|figure| {
+            (
+                figure.name,
+                json!({"value": figure.value, "met": figure.met()}),
+            )
+        })
+        .collect();
+    write_json(
+        &json!({
+            "title": title,
+            "tasks": runs.tasks.len(),
+            "agents": runs.agents.len(),
+            "wall_seconds": runs.wall().as_secs_f64(),
+            "median_duration_seconds": figures.durations.median().map(|ns| ns as f64 / 1e9),
+            "median_wait_seconds": figures.waits.median().map(|ns| ns as f64 / 1e9),
+            "balance": balance,
+        }),
+        out,
+    )
+}
