@@ -33,7 +33,9 @@ impl Scheduler {
     /// Sorts tasks that become ready together: the longest chain is placed first, so that idle agents
     /// do not start on a shorter one.
     pub(crate) fn put_in_order(&self, tasks: &mut [TaskRef]) {
-        tasks.sort_by_key(|task| (Reverse(self.tasks[*task].priority), self.tasks[*task].key()));
+        tasks.sort_by_cached_key(|task| {
+            (Reverse(self.tasks[*task].priority), self.tasks[*task].key())
+        });
     }
 
     /// Gives an agent the task that the whole fleet should start next, if it may have it.

@@ -220,13 +220,15 @@ impl Scheduler {
         actions: &mut Vec<Action>,
     ) {
         let mut places = self.insert_all(job, specs, checked, actions);
+        places.retain(|task| {
+            let this = &self.tasks[*task];
+            this.state == State::Waiting && this.dependencies_left == 0
+        });
         if checked.graph.is_some() {
             self.put_in_order(&mut places);
         }
         for task in places {
-            if self.tasks[task].state == State::Waiting && self.tasks[task].dependencies_left == 0 {
-                self.make_ready(task, actions);
-            }
+            self.make_ready(task, actions);
         }
     }
 
