@@ -30,12 +30,17 @@ pub(crate) fn test(suite: &Suite) -> Result<()> {
         command
             .args(arguments)
             .current_dir(&folder)
-            .env("VIRTUAL_ENV", &environment);
+            .env("VIRTUAL_ENV", &environment)
+            .env("LOXLEY_PROGRAM", suite.root.join("target/debug/loxley"));
         if suite.long {
             command.env("LOXLEY_TEST_LONG", "1");
         }
         finish(command)
     };
+    // The tests of the client talk to a real server.
+    let mut command = suite.command("cargo");
+    command.args(["build", "--quiet", "-p", "loxley-cli"]);
+    finish(command)?;
     run("maturin", &["develop", "--quiet"])?;
     run(
         "mypy",
