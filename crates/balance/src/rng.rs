@@ -38,6 +38,22 @@ impl Rng {
         Self { seed, state }
     }
 
+    /// The whole generator as numbers, to be kept: [`from_words`](Self::from_words) draws on from here.
+    #[must_use]
+    pub fn to_words(&self) -> [u64; 5] {
+        let [a, b, c, d] = self.state;
+        [self.seed, a, b, c, d]
+    }
+
+    /// The generator that [`to_words`](Self::to_words) described.
+    #[must_use]
+    pub fn from_words([seed, a, b, c, d]: [u64; 5]) -> Self {
+        Self {
+            seed,
+            state: [a, b, c, d],
+        }
+    }
+
     /// The generator for one named source of chance, independent of what was drawn from this one.
     #[must_use]
     pub fn child(&self, label: &str) -> Self {
@@ -137,6 +153,15 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
     use alloc::vec::Vec;
+
+    #[test]
+    fn a_generator_that_was_kept_draws_on() {
+        let mut rng = Rng::new(7);
+        rng.next_u64();
+        let mut kept = Rng::from_words(rng.to_words());
+        assert_eq!(kept.next_u64(), rng.next_u64());
+        assert_eq!(kept.child("x"), rng.child("x"));
+    }
 
     #[test]
     fn the_stream_is_xoshiro256_plus_plus() {

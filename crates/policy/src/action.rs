@@ -54,6 +54,7 @@ pub enum Action {
 
 /// Why a task went to an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Reason {
     /// It had the highest score, in millionths.
     Score(i64),

@@ -107,6 +107,7 @@ pub(crate) struct SkillRecord {
 
 /// Whether an agent has a skill at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) enum Breaker {
     /// It has.
     Closed,
@@ -233,7 +234,7 @@ pub(crate) struct Cohort {
     pub(crate) resources: Resources,
     /// The agents by position; `None` where one left.
     pub(crate) members: Vec<Option<AgentRef>>,
-    vacant: Vec<usize>,
+    pub(crate) vacant: Vec<usize>,
     pub(crate) count: usize,
     pub(crate) ranking: Ranking,
     pub(crate) victims: Victims,
@@ -255,15 +256,15 @@ pub(crate) struct Appetite {
 
 #[derive(Debug, Default)]
 pub(crate) struct Agents {
-    entries: Vec<Option<Agent>>,
-    vacant: Vec<AgentRef>,
-    by_id: Paged<AgentRef>,
+    pub(crate) entries: Vec<Option<Agent>>,
+    pub(crate) vacant: Vec<AgentRef>,
+    pub(crate) by_id: Paged<AgentRef>,
     /// How many times each id has registered.
-    incarnations: BTreeMap<AgentId, u32>,
+    pub(crate) incarnations: BTreeMap<AgentId, u32>,
     pub(crate) cohorts: Vec<Cohort>,
     /// The best keys of the cohorts, close together: these are asked for every task.
     pub(crate) best: Ranking,
-    cohort_of: BTreeMap<(SkillSet, Resources), CohortRef>,
+    pub(crate) cohort_of: BTreeMap<(SkillSet, Resources), CohortRef>,
     /// Changes whenever a cohort becomes empty or stops being so: what classes remember is outdated.
     pub(crate) generation: u64,
     pub(crate) total_slots: u64,

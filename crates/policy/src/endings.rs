@@ -23,11 +23,11 @@ use crate::{Action, CancelReason, Ending, InputError, Report, Scheduler};
 /// A task that failed for good, kept so that it can be given another chance.
 #[derive(Debug)]
 pub(crate) struct DeadLetter {
-    job: JobSpec,
-    kind: Arc<TaskKind>,
-    priority: Priority,
-    cost: Option<Span>,
-    locality: Option<Locality>,
+    pub(crate) job: JobSpec,
+    pub(crate) kind: Arc<TaskKind>,
+    pub(crate) priority: Priority,
+    pub(crate) cost: Option<Span>,
+    pub(crate) locality: Option<Locality>,
 }
 
 /// How many dead letters are kept; then the oldest ids go.

@@ -139,6 +139,23 @@ impl IdTable {
         }
     }
 
+    /// Everything that is over, in the order of ids, and whether it succeeded.
+    pub(crate) fn over(&self) -> impl Iterator<Item = (TaskId, bool)> {
+        let near = (0..).zip(&self.directory);
+        let remote = self.remote.iter().map(|(number, page)| (*number, page));
+        let present = near
+            .chain(remote)
+            .filter(|(_, page)| !matches!(page, Page::Absent));
+        let ids = present.flat_map(|(number, _)| {
+            let first = number * PAGE as u64;
+            (first..=first + (PAGE as u64 - 1)).map(TaskId)
+        });
+        ids.filter_map(|id| match self.known(id) {
+            Known::Over { succeeded } => Some((id, succeeded)),
+            _ => None,
+        })
+    }
+
     fn page_mut(&mut self, number: u64) -> &mut Page {
         let end = self.directory.len() as u64;
         if number < end {

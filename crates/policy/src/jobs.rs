@@ -17,13 +17,13 @@ pub(crate) struct Job {
     /// Tasks that are not over.
     pub(crate) live: u32,
     /// The ids of its tasks: the first run of ids that follow each other, as first id and length.
-    first_run: (TaskId, u64),
+    pub(crate) first_run: (TaskId, u64),
     /// Further runs. Most jobs have none.
     #[expect(
         clippy::box_collection,
         reason = "empty for most jobs, which are kept small"
     )]
-    more_runs: Option<Box<Vec<(TaskId, u64)>>>,
+    pub(crate) more_runs: Option<Box<Vec<(TaskId, u64)>>>,
 }
 
 const _: () = assert!(size_of::<Option<Job>>() == 64);

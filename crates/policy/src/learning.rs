@@ -69,7 +69,7 @@ impl Scheduler {
                 && record.failures_in_a_row >= self.config.learning.breaker_failures
                 && self.agents[agent].skills.contains(skill);
             if on_probe && succeeded {
-                self.restore(agent, skill, actions);
+                self.restore_skill(agent, skill, actions);
             } else if (on_probe && !succeeded) || tripped {
                 self.suspend(agent, skill, actions);
             }
@@ -98,7 +98,7 @@ impl Scheduler {
         self.requeue_what_it_cannot_do(agent, actions);
     }
 
-    fn restore(&mut self, agent: AgentRef, skill: SkillId, actions: &mut Vec<Action>) {
+    fn restore_skill(&mut self, agent: AgentRef, skill: SkillId, actions: &mut Vec<Action>) {
         let record = self.agents[agent].record.skill_mut(skill);
         record.breaker = Breaker::Closed;
         record.suspensions = 0;

@@ -35,6 +35,7 @@ mod rebalance;
 mod refs;
 mod reload;
 mod scheduler;
+mod snapshot;
 mod stealing;
 mod stragglers;
 mod submission;
@@ -50,6 +51,7 @@ pub use config::{
 };
 pub use input::{Input, Leftovers, Selection, Taking, Vitals};
 pub use scheduler::Scheduler;
+pub use snapshot::{Snapshot, SnapshotError};
 pub use view::{
     AgentStatus, Counts, Explanation, Liveness, Metrics, Obstacle, Place, Problem, ProblemKind,
     Remedy, Severity, TaskStatus, UtilizationSample,

@@ -41,11 +41,11 @@ pub(crate) struct User {
 pub(crate) struct Limits {
     pub(crate) groups: BTreeMap<GroupId, Group>,
     pub(crate) users: Vec<User>,
-    user_of: BTreeMap<UserId, UserRef>,
+    pub(crate) user_of: BTreeMap<UserId, UserRef>,
     /// The weights of all users with tasks that are not over.
-    active_weight: u64,
+    pub(crate) active_weight: u64,
     /// Tasks of all users on the queues of agents.
-    queued: u64,
+    pub(crate) queued: u64,
 }
 
 impl Limits {

@@ -21,7 +21,7 @@ pub(crate) struct Kind {
     pub(crate) spec: Arc<TaskKind>,
     pub(crate) durations: Durations,
     /// The lots of this kind, by what else tells them apart. Few.
-    lots: Vec<(LotTraits, LotRef)>,
+    pub(crate) lots: Vec<(LotTraits, LotRef)>,
 }
 
 /// What tells lots of one kind apart.
@@ -61,14 +61,14 @@ pub(crate) struct Lot {
 
 #[derive(Debug, Default)]
 pub(crate) struct Lots {
-    kinds: Vec<Kind>,
-    kind_of: BTreeMap<Arc<TaskKind>, KindRef>,
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) kind_of: BTreeMap<Arc<TaskKind>, KindRef>,
     /// Kinds that were met lately, by address: most tasks come with an `Arc` seen before.
-    recent: Vec<Option<(Arc<TaskKind>, KindRef)>>,
-    classes: Vec<Class>,
-    class_of: BTreeMap<(SkillSet, Resources, bool), ClassRef>,
-    lots: Vec<Lot>,
-    lot_of: BTreeMap<Lot, LotRef>,
+    pub(crate) recent: Vec<Option<(Arc<TaskKind>, KindRef)>>,
+    pub(crate) classes: Vec<Class>,
+    pub(crate) class_of: BTreeMap<(SkillSet, Resources, bool), ClassRef>,
+    pub(crate) lots: Vec<Lot>,
+    pub(crate) lot_of: BTreeMap<Lot, LotRef>,
 }
 
 const RECENT: usize = 256;
@@ -204,9 +204,9 @@ pub(crate) fn class_bit(class: ClassRef) -> u8 {
 #[derive(Debug, Default)]
 pub(crate) struct Durations {
     /// The last [`Durations::KEPT`], in the order of a ring.
-    recent: Vec<Span>,
-    count: u64,
-    median: Option<Span>,
+    pub(crate) recent: Vec<Span>,
+    pub(crate) count: u64,
+    pub(crate) median: Option<Span>,
 }
 
 impl Durations {

@@ -12,19 +12,19 @@ use crate::view::{AgentStatus, Counts, Metrics, UtilizationSample};
 pub(crate) struct Tallies {
     pub(crate) successful_steals: u64,
     pub(crate) failed_steals: u64,
-    tasks_migrated: u64,
+    pub(crate) tasks_migrated: u64,
     pub(crate) rebalance_cycles: u64,
-    waits: u64,
-    waited: Span,
+    pub(crate) waits: u64,
+    pub(crate) waited: Span,
     /// One for each bucket, and one for what is longer than all of them.
-    histogram: Vec<u64>,
+    pub(crate) histogram: Vec<u64>,
     pub(crate) samples: u64,
     pub(crate) deadline_misses: u64,
     pub(crate) retries: u64,
     pub(crate) speculations: u64,
     pub(crate) speculations_won: u64,
     pub(crate) stale_answers: u64,
-    rules: MetricsRules,
+    pub(crate) rules: MetricsRules,
 }
 
 impl Tallies {

@@ -271,6 +271,67 @@ impl Queue {
     }
 }
 
+/// What a level of a queue remembers besides its tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct LevelShape {
+    /// If it is split, its strands in their order: the lot, and whether its tasks are settled. The
+    /// order decides who is asked first, and whoever is asked may be noted as turned away.
+    strands: Option<Vec<(u32, bool)>>,
+    loot: ClassBits,
+}
+
+impl Queue {
+    /// What its levels remember, the lowest priority first; nothing when the queue is empty.
+    pub(crate) fn shape(&self) -> Vec<LevelShape> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let shape = |level: &Level| LevelShape {
+            strands: level.split.as_ref().map(|split| {
+                let sorts = split.fronts.iter().map(|front| front.sort);
+                sorts.map(Sort::name).collect()
+            }),
+            loot: level.loot,
+        };
+        self.levels().map(shape).collect()
+    }
+
+    /// Makes a queue, filled anew, remember what another one with the same tasks did.
+    pub(crate) fn reshape(&mut self, tasks: &Tasks, shape: &[LevelShape]) {
+        let levels = self.levels.iter_mut().flat_map(|levels| levels.iter_mut());
+        for (level, shape) in levels.zip(shape) {
+            if level.is_empty() {
+                continue;
+            }
+            if let Some(order) = &shape.strands {
+                level.split_up(tasks);
+                level.split.as_mut().expect("just split").arrange(order);
+            }
+            level.loot = shape.loot;
+        }
+    }
+}
+
+impl Sort {
+    fn name(self) -> (u32, bool) {
+        (self.lot.index() as u32, self.settled)
+    }
+}
+
+impl Split {
+    /// Puts the strands in this order.
+    fn arrange(&mut self, order: &[(u32, bool)]) {
+        for (to, name) in order.iter().enumerate().take(self.fronts.len()) {
+            let rest = &self.fronts[to..];
+            if let Some(from) = rest.iter().position(|front| front.sort.name() == *name) {
+                self.fronts.swap(to, to + from);
+                self.strands.swap(to, to + from);
+            }
+        }
+    }
+}
+
 fn open_levels(protected_from: Option<Priority>) -> usize {
     protected_from.map_or(Priority::LEVELS, Priority::index)
 }
@@ -352,15 +413,12 @@ impl Level {
     fn split_up(&mut self, tasks: &Tasks) {
         let mixed = core::mem::take(&mut self.mixed);
         let mut split = Split::default();
-        let strays = mixed.strays.into_iter().flat_map(|strays| *strays);
-        let strays = strays.map(|(_, entry)| entry);
-        for entry in mixed
-            .sorted
-            .into_iter()
-            .filter(|entry| is_fresh(tasks, *entry))
-            .chain(strays)
-        {
-            split.push(entry.task, &tasks[entry.task]);
+        // In the order of the tasks, not in that of the two parts: strands must not depend on how tasks
+        // came to be where they are, which a snapshot does not tell.
+        let mut all: Vec<TaskRef> = mixed.tasks(tasks).collect();
+        all.sort_by_key(|task| tasks[*task].key());
+        for task in all {
+            split.push(task, &tasks[task]);
         }
         self.loot = split.loot_classes();
         self.split = Some(Box::new(split));

@@ -58,9 +58,9 @@ pub struct Scheduler {
     pub(crate) jobs: Jobs,
     pub(crate) limits: Limits,
     pub(crate) timers: Timers,
-    announced: Option<Time>,
+    pub(crate) announced: Option<Time>,
     pub(crate) rng: Rng,
-    leases: u64,
+    pub(crate) leases: u64,
     pub(crate) arrivals: u64,
     /// Where data was last used.
     pub(crate) locations: BTreeMap<DataKey, AgentId>,

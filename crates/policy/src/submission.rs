@@ -358,7 +358,10 @@ impl Scheduler {
 
     /// Gives every task its lot anew, after what tells lots apart has changed.
     pub(crate) fn sort_into_lots_again(&mut self) {
-        let all: Vec<TaskRef> = self.tasks.iter().map(|(task, _)| task).collect();
+        let mut all: Vec<TaskRef> = self.tasks.iter().map(|(task, _)| task).collect();
+        // The order decides which lot gets which number: by arrival, not by place in the table, since
+        // places change when a scheduler is restored from a snapshot.
+        all.sort_by_key(|task| self.tasks[*task].arrival);
         let queued: Vec<TaskRef> = all
             .iter()
             .copied()

@@ -33,6 +33,7 @@ impl OrderKey {
 
 /// Where a task is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) enum State {
     /// Some dependencies have not succeeded yet.
     Waiting,

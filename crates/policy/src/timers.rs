@@ -11,6 +11,7 @@ use loxley_model::{AgentId, SkillId, TaskId, Time};
 
 /// What is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) enum Alarm {
     /// Check the balance of the fleet.
     Rebalance,
@@ -34,10 +35,10 @@ pub(crate) enum Alarm {
 
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    heap: BinaryHeap<Reverse<(Time, u64, Alarm)>>,
-    set_so_far: u64,
+    pub(crate) heap: BinaryHeap<Reverse<(Time, u64, Alarm)>>,
+    pub(crate) set_so_far: u64,
     /// The heap is swept when it is longer than this.
-    sweep_at: usize,
+    pub(crate) sweep_at: usize,
 }
 
 impl Timers {

@@ -22,6 +22,21 @@ impl Ranking {
         self.nodes.len() / 2
     }
 
+    /// The keys of all positions, as they were set.
+    pub(crate) fn keys(&self) -> &[i64] {
+        &self.nodes[self.leaves()..]
+    }
+
+    /// A tree with these keys.
+    pub(crate) fn with_keys(keys: &[i64]) -> Self {
+        let mut tree = Self::default();
+        // The last one first, so that the tree grows once, to its full size.
+        for (position, key) in keys.iter().enumerate().rev() {
+            tree.set(position, *key);
+        }
+        tree
+    }
+
     /// The greatest key.
     pub(crate) fn best_key(&self) -> i64 {
         self.nodes.get(1).copied().unwrap_or(ABSENT)
@@ -110,6 +125,7 @@ pub(crate) type ClassBits = u128;
 
 /// How much can be taken from an agent, or from the best of a subtree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Loot {
     /// The longest queue.
     pub(crate) queue_len: u32,
@@ -137,6 +153,20 @@ pub(crate) struct Victims {
 impl Victims {
     fn leaves(&self) -> usize {
         self.nodes.len() / 2
+    }
+
+    /// What can be taken at every position, as it was set.
+    pub(crate) fn all(&self) -> &[Loot] {
+        &self.nodes[self.leaves()..]
+    }
+
+    /// A tree in which this can be taken.
+    pub(crate) fn with_all(all: &[Loot]) -> Self {
+        let mut tree = Self::default();
+        for (position, loot) in all.iter().enumerate().rev() {
+            tree.set(position, *loot);
+        }
+        tree
     }
 
     /// The best that any agent of the tree has to offer.

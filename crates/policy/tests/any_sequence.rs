@@ -3,7 +3,10 @@
 mod world;
 
 use loxley_model::*;
-use loxley_policy::{Config, Input, Leftovers, Matching, Selection, Strategy as Balancing, Vitals};
+use loxley_policy::{
+    Config, Input, Leftovers, Matching, Scheduler, Selection, Snapshot, Strategy as Balancing,
+    Vitals,
+};
 use proptest::prelude::*;
 use world::World;
 
@@ -360,4 +363,44 @@ proptest! {
         world.replay(config(which));
         world.run_out();
     }
+
+    #[test]
+    fn a_restored_scheduler_goes_on_the_same(
+        which in any::<u8>(),
+        ops in prop::collection::vec(op(), 1..120),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut world = World::new(config(which));
+        for op in ops {
+            apply(&mut world, op);
+        }
+        world.run_out();
+        let cut = cut.index(world.journal.len() + 1);
+        let (before, after) = world.journal.split_at(cut);
+        let mut live = Scheduler::new(config(which), Time::ZERO);
+        let mut actions = Vec::new();
+        for (now, input) in before {
+            live.handle(*now, input.clone(), &mut actions);
+        }
+        let kept = live.snapshot();
+        let mut restored = restore(&kept);
+        prop_assert_eq!(restored.snapshot(), kept);
+        for (now, input) in after {
+            let (mut expected, mut given) = (Vec::new(), Vec::new());
+            live.handle(*now, input.clone(), &mut expected);
+            restored.handle(*now, input.clone(), &mut given);
+            prop_assert_eq!(given, expected, "after {:?}", input);
+            prop_assert_eq!(restored.next_timer(), live.next_timer());
+        }
+        prop_assert_eq!(restored.metrics(), live.metrics());
+        prop_assert_eq!(restored.snapshot(), live.snapshot());
+    }
+}
+
+/// Through bytes and back, as a driver does it.
+fn restore(snapshot: &Snapshot) -> Scheduler {
+    let bytes = postcard::to_stdvec(snapshot).expect("a snapshot can be packed");
+    let read: Snapshot = postcard::from_bytes(&bytes).expect("and unpacked");
+    assert_eq!(&read, snapshot);
+    Scheduler::restore(read).expect("what was just made is whole")
 }
