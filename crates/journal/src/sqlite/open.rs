@@ -327,9 +327,11 @@ pub(super) fn load(directory: &Path, connection: &Connection) -> Result<Head, Op
         None => return Err(fail.damaged(damaged(DATABASE, "the file is not a journal"))),
     }
     let load = || {
-        schema::verify(connection)?;
-        let head = Head::load(connection)?;
-        verify_ends(connection, &head)?;
+        // One view of the file: somebody may be writing to it meanwhile.
+        let view = connection.unchecked_transaction()?;
+        schema::verify(&view)?;
+        let head = Head::load(&view)?;
+        verify_ends(&view, &head)?;
         Ok(head)
     };
     load().map_err(|damage| fail.damaged(damage))
