@@ -287,7 +287,9 @@ impl Scheduler {
             return self.feed_if_here(holder, from, actions);
         }
         self.tasks[task].attempts = self.tasks[task].attempts.saturating_sub(1);
-        match thief.filter(|thief| self.can_start_now(*thief, task)) {
+        // It may have come under protection since it was asked for.
+        let is_free = !self.is_protected(self.tasks[task].priority);
+        match thief.filter(|thief| is_free && self.can_start_now(*thief, task)) {
             Some(thief) => {
                 self.agents[thief].refusals = 0;
                 self.tasks[task].moves = self.tasks[task].moves.saturating_add(1);

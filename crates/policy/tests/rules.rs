@@ -189,3 +189,40 @@ fn a_straggler_that_began_before_its_like_were_known_gets_a_copy() {
     }
     assert_eq!(world.given(quick).map(|(task, _)| task), Some(stuck.0));
 }
+
+#[test]
+fn a_task_that_came_under_protection_while_it_was_asked_back_is_not_stolen() {
+    for protect in [true, false] {
+        let mut config = Config::default();
+        config.priority.preserve_high_priority = false;
+        let mut world = World::new(config.clone());
+        let keep_full = |id| AgentSpec {
+            dispatch: Dispatch::KeepFull,
+            ..AgentSpec::new(AgentId(id), SkillSet::none())
+        };
+        let slow = world.join_spec(keep_full(1));
+        world.submit_one(&[], 4);
+        let asked = world.submit_one(&[], 4);
+        let (_, lease) = world.given(slow).expect("it is kept full");
+        world.join_spec(keep_full(2));
+        if protect {
+            config.priority.preserve_high_priority = true;
+            world.handle(Input::ConfigChanged(Box::new(config)));
+        }
+        let actions = world.handle(Input::TaskYielded {
+            task: asked,
+            lease,
+            yielded: true,
+        });
+        let stolen = actions.iter().any(|action| {
+            matches!(
+                action,
+                Action::Assign {
+                    reason: Reason::Stolen(_),
+                    ..
+                }
+            )
+        });
+        assert_eq!(stolen, !protect);
+    }
+}
