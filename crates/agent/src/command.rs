@@ -42,7 +42,8 @@ pub struct Limits {
     pub time: Option<Duration>,
     /// How long a group that got TERM has to end.
     pub grace: Duration,
-    /// How much memory each of its processes may map, in bytes.
+    /// How much memory it may use, in bytes: all its processes together where it has a control group of
+    /// its own, else what each of them may map.
     pub memory: Option<u64>,
 }
 

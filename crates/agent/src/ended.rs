@@ -41,6 +41,8 @@ pub enum Status {
 pub enum Stopped {
     /// Its time limit passed.
     TimeLimit,
+    /// The system, because it held as much memory as it may. Known only where commands have control groups.
+    MemoryLimit,
     /// A [`Killer`](crate::Killer).
     Killed,
 }

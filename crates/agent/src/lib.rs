@@ -17,6 +17,7 @@
 //! ```
 
 mod command;
+mod control_group;
 mod ended;
 mod output;
 mod program;

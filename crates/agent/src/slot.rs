@@ -24,6 +24,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use wait4::Wait4;
 
 use crate::command::{Command, Streams};
+use crate::control_group::{MemoryGroups, TaskGroup};
 use crate::ended::{Ended, Status, Stopped};
 use crate::output::{Sink, Stream};
 use crate::program::ProgramCache;
@@ -34,6 +35,8 @@ pub struct Slot {
     orders: Arc<Orders>,
     programs: ProgramCache,
     buffer: Vec<u8>,
+    /// What limits memory; none: a limit of address space does.
+    groups: Option<Arc<MemoryGroups>>,
 }
 
 /// Reaches into a slot from another thread.
@@ -127,8 +130,16 @@ impl Slot {
             orders: Arc::clone(&orders),
             programs: ProgramCache::default(),
             buffer: vec![0; 64 << 10],
+            groups: None,
         };
         Ok((slot, Killer { orders }))
+    }
+
+    /// The same slot, but commands with a memory limit get control groups of their own.
+    #[must_use]
+    pub(crate) fn with_memory_groups(self, groups: Arc<MemoryGroups>) -> Self {
+        let groups = Some(groups);
+        Self { groups, ..self }
     }
 
     /// Runs a command to its end. `run` is a number that the slot never ran under before: an order
@@ -141,12 +152,13 @@ impl Slot {
     ) -> Result<Ended, StartError> {
         let program = command.program.to_string_lossy();
         let begun = Instant::now();
-        let child = self.start(command)?;
+        let group = self.group(command)?;
+        let child = self.start(command, group.as_ref())?;
         let lost = |source| StartError::Lost {
             program: program.clone().into_owned(),
             source,
         };
-        let mut watch = Watch::new(run, command, begun, child).map_err(lost)?;
+        let mut watch = Watch::new(run, command, begun, child, group).map_err(lost)?;
         let taking = Taking {
             buffer: &mut self.buffer,
             sink,
@@ -161,15 +173,28 @@ impl Slot {
         Ok(ended)
     }
 
-    fn start(&mut self, command: &Command) -> Result<Child, StartError> {
+    /// The control group of a command with a memory limit, where the system lets us make one.
+    fn group(&self, command: &Command) -> Result<Option<TaskGroup>, StartError> {
+        let (Some(groups), Some(bytes)) = (&self.groups, command.limits.memory) else {
+            return Ok(None);
+        };
+        let group = groups.create(bytes).map_err(|source| StartError::Refused {
+            program: command.program.to_string_lossy().into_owned(),
+            source,
+        });
+        group.map(Some)
+    }
+
+    fn start(&mut self, command: &Command, group: Option<&TaskGroup>) -> Result<Child, StartError> {
         let name = || command.program.to_string_lossy().into_owned();
         let path = self
             .programs
             .find(&command.program)
             .ok_or_else(|| StartError::NotFound(name()))?;
-        let mut child = match command.limits.memory {
-            None => std::process::Command::new(path),
-            Some(bytes) => limited(bytes, path),
+        let mut child = match (group, command.limits.memory) {
+            (Some(group), _) => inside(group, path),
+            (None, Some(bytes)) => limited(bytes, path),
+            (None, None) => std::process::Command::new(path),
         };
         child
             .args(&command.arguments)
@@ -204,6 +229,14 @@ fn limited(bytes: u64, program: &Path) -> std::process::Command {
     shell
 }
 
+/// A shell that enters the group and then becomes the program, likewise.
+fn inside(group: &TaskGroup, program: &Path) -> std::process::Command {
+    let mut shell = std::process::Command::new("/bin/sh");
+    shell.args(["-c", "echo \"$$\" >\"$0\" && exec \"$@\""]);
+    shell.arg(group.entrance()).arg(program);
+    shell
+}
+
 /// One process from its start to its end.
 struct Watch {
     run: u64,
@@ -221,10 +254,18 @@ struct Watch {
     /// When the sink is told that the command still runs.
     notice: Option<Instant>,
     notice_every: Option<Duration>,
+    /// The control group, when there is one. It goes last, when the process is reaped.
+    control: Option<TaskGroup>,
 }
 
 impl Watch {
-    fn new(run: u64, command: &Command, begun: Instant, mut child: Child) -> io::Result<Self> {
+    fn new(
+        run: u64,
+        command: &Command,
+        begun: Instant,
+        mut child: Child,
+        control: Option<TaskGroup>,
+    ) -> io::Result<Self> {
         let group = Pid::from_child(&child);
         let process = match rustix::process::pidfd_open(group, PidfdFlags::empty()) {
             Ok(process) => process,
@@ -249,6 +290,7 @@ impl Watch {
             alarm: limits.time.and_then(|time| begun.checked_add(time)),
             notice: command.notice.and_then(|time| begun.checked_add(time)),
             notice_every: command.notice_every,
+            control,
         })
     }
 
@@ -350,6 +392,9 @@ impl Watch {
     fn kill(&mut self) {
         self.alarm = None;
         self.signal(Signal::KILL);
+        if let Some(control) = &self.control {
+            control.kill();
+        }
     }
 
     fn signal(&self, signal: Signal) {
@@ -361,9 +406,12 @@ impl Watch {
     fn reap(mut self) -> io::Result<Ended> {
         let child = self.child.take().expect("it is reaped once");
         if self.stopped.is_some() {
-            self.signal(Signal::KILL);
+            self.kill();
         }
         let used = child.wait4()?;
+        if self.control.as_ref().is_some_and(TaskGroup::ran_out) {
+            self.stopped.get_or_insert(Stopped::MemoryLimit);
+        }
         let status = match used.status.signal() {
             Some(signal) => Status::Signalled(signal),
             None => Status::Exited(used.status.code().unwrap_or(-1)),

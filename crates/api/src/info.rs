@@ -366,6 +366,9 @@ pub struct AgentInfo {
     /// Its load average, memory in use and the like, as far as it reports them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub vitals: BTreeMap<String, f64>,
+    /// How it keeps limits, and what it cannot keep, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// When it was last heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_unix_ms: Option<u64>,

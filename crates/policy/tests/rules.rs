@@ -42,6 +42,26 @@ fn the_score_is_skill_match_minus_a_tenth_of_the_queue_plus_weighted_success() {
 }
 
 #[test]
+fn an_agent_that_says_it_is_throttled_gets_less() {
+    let mut world = World::new(Config::default());
+    let (slowed, free) = (world.join(1, &[]), world.join(2, &[]));
+    let vitals = Vitals {
+        throttle: 0.8,
+        ..Vitals::default()
+    };
+    world.handle(Input::AgentHeard {
+        agent: slowed,
+        vitals,
+    });
+    for _ in 0..20 {
+        world.submit_one(&[], 3);
+    }
+    // 0.8 of half a point is as much as four tasks on the queue.
+    let lengths = [slowed, free].map(|agent| world.queue(agent).len());
+    assert_eq!(lengths, [8, 12]);
+}
+
+#[test]
 fn an_urgent_task_is_not_stolen_while_it_is_protected() {
     for preserve in [true, false] {
         let mut config = Config::default();

@@ -169,10 +169,11 @@ fn check(hello: &wire::Hello) -> Result<(), Status> {
         hello.resources.len(),
         hello.holds.len(),
         hello.functions.len(),
+        hello.notes.len(),
     ];
     if lists.into_iter().any(|length| length > LIST_MAX) {
         return wrong(
-            "an agent names at most 10,000 skills, resources, pieces of data or functions",
+            "an agent names at most 10,000 skills, resources, pieces of data, functions or notes",
         );
     }
     Ok(())

@@ -52,6 +52,31 @@ async fn commands_run_with_their_surroundings_and_leave_their_output() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_agent_says_how_its_machine_is_and_how_it_keeps_limits() {
+    let scratch = tempfile::tempdir().unwrap();
+    let server = TestServer::start(scratch.path()).await;
+    let _agent = server.agent("a", 1);
+    let mut info = None;
+    while info.is_none() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let agents = server.handle.agents().await.unwrap();
+        // The first heartbeat comes after the hello.
+        info = agents
+            .into_iter()
+            .find(|agent| agent.vitals.get("memory_available_bytes") > Some(&0.0));
+    }
+    let info = info.unwrap();
+    assert!(info.vitals.contains_key("load"), "{:?}", info.vitals);
+    let pressure = std::fs::read("/proc/pressure/cpu").is_ok();
+    assert_eq!(info.vitals.contains_key("cpu_pressure"), pressure);
+    let [note] = info.notes.as_slice() else {
+        panic!("one note: {:?}", info.notes);
+    };
+    assert!(note.starts_with("memory limits are limits of"), "{note}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn functions_take_bytes_and_return_bytes() {
     let scratch = tempfile::tempdir().unwrap();
     let server = TestServer::start(scratch.path()).await;

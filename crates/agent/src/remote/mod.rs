@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use loxley_api::Access;
 
+use crate::control_group::MemoryGroups;
 use crate::{Slot, Urgency};
 use board::Board;
 use conversation::Conversation;
@@ -112,7 +113,16 @@ impl Agent {
     /// # Errors
     /// When the server refuses it, or the system does.
     pub async fn run(self) -> Result<(), AgentError> {
-        let slots = (0..self.options.slots).map(|_| Slot::new());
+        let (groups, note) = memory_groups();
+        tracing::info!("{note}");
+        let slots = (0..self.options.slots).map(|_| {
+            let (slot, killer) = Slot::new()?;
+            let slot = match &groups {
+                Some(groups) => slot.with_memory_groups(Arc::clone(groups)),
+                None => slot,
+            };
+            io::Result::Ok((slot, killer))
+        });
         let (slots, killers): (Vec<_>, Vec<_>) =
             slots.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let board = Arc::new(Board::new(killers));
@@ -135,7 +145,7 @@ impl Agent {
             options: Arc::new(self.options),
             board: Arc::clone(&board),
             stopper: self.stopper,
-            notes: vec!["memory limits are limits of address space (ulimit -v)".to_owned()],
+            notes: vec![note],
         };
         let ended = conversation.hold().await;
         board.close(Urgency::Gentle);
@@ -158,6 +168,21 @@ impl Agent {
             .enable_all()
             .build()?;
         runtime.block_on(self.run())
+    }
+}
+
+/// What limits the memory of tasks, and how that is told to people.
+fn memory_groups() -> (Option<Arc<MemoryGroups>>, String) {
+    match MemoryGroups::find() {
+        Ok(groups) => {
+            let note =
+                "memory limits are limits of all processes of a task together (control groups)";
+            (Some(Arc::new(groups)), note.to_owned())
+        }
+        Err(why) => {
+            let note = "memory limits are limits of address space, of each process (ulimit -v)";
+            (None, format!("{note}: {why}"))
+        }
     }
 }
 

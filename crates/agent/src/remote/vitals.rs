@@ -6,18 +6,26 @@ use std::time::Instant;
 
 use loxley_protocol as wire;
 
+use crate::control_group::{Membership, count};
+
 /// Reads how the machine is, and compares with the last time.
 #[derive(Debug)]
 pub(super) struct Pulse {
-    /// `cpu.stat` of our control group.
-    cpu_stat: Option<PathBuf>,
-    last: Option<(Instant, u64)>,
+    /// `cpu.stat` of our control group and of those around it: the limit of any of them holds for us.
+    stats: Vec<PathBuf>,
+    processors: f64,
+    last: Option<(Instant, Vec<u64>)>,
 }
 
 impl Pulse {
     pub(super) fn new() -> Self {
+        Self::of(cpu_stats(), processors())
+    }
+
+    fn of(stats: Vec<PathBuf>, processors: usize) -> Self {
         Self {
-            cpu_stat: cpu_stat(),
+            stats,
+            processors: processors.max(1) as f64,
             last: None,
         }
     }
@@ -34,34 +42,42 @@ impl Pulse {
         }
     }
 
-    /// The share of the time since the last look in which our control group was kept from running.
+    /// The share of the time since the last look in which our control group was kept from running. The
+    /// kernel counts it for each processor.
     fn throttled(&mut self) -> f64 {
-        let Some(micros) = self.cpu_stat.as_ref().and_then(throttled_micros) else {
-            return 0.0;
-        };
+        let micros: Vec<u64> = self.stats.iter().map(throttled_micros).collect();
         let now = Instant::now();
-        let Some((then, before)) = self.last.replace((now, micros)) else {
+        let Some((then, before)) = self.last.replace((now, micros.clone())) else {
             return 0.0;
         };
-        let elapsed = now.duration_since(then).as_micros() as f64;
-        (micros.saturating_sub(before) as f64 / elapsed.max(1.0)).clamp(0.0, 1.0)
+        let lost = micros.iter().zip(&before);
+        let lost = lost.map(|(now, before)| now.saturating_sub(*before)).max();
+        let elapsed = now.duration_since(then).as_micros() as f64 * self.processors;
+        (lost.unwrap_or(0) as f64 / elapsed.max(1.0)).clamp(0.0, 1.0)
     }
 }
 
-/// Where the kernel counts how often our control group (version 2) was throttled.
-fn cpu_stat() -> Option<PathBuf> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let path = PathBuf::from("/sys/fs/cgroup").join(own).join("cpu.stat");
-    path.exists().then_some(path)
+/// Where the kernel counts how often and how long we were throttled, in both versions of control groups.
+fn cpu_stats() -> Vec<PathBuf> {
+    let groups = [None, Some("cpu")].map(Membership::of_this_process);
+    let directories = groups.iter().flatten().flat_map(Membership::directories);
+    let files = directories.map(|directory| directory.join("cpu.stat"));
+    files.filter(|file| file.exists()).collect()
 }
 
-fn throttled_micros(path: &PathBuf) -> Option<u64> {
-    let text = fs::read_to_string(path).ok()?;
-    let value = text
-        .lines()
-        .find_map(|line| line.strip_prefix("throttled_usec "))?;
-    value.trim().parse().ok()
+fn throttled_micros(path: &PathBuf) -> u64 {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    // Version 1 counts nanoseconds.
+    count(&text, "throttled_usec").max(count(&text, "throttled_time") / 1000)
+}
+
+fn processors() -> usize {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let numbered = |line: &&str| {
+        let rest = line.strip_prefix("cpu");
+        rest.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+    };
+    text.lines().filter(numbered).count()
 }
 
 /// How far below its highest frequency the first processor is held, by heat or by power.
@@ -111,6 +127,25 @@ mod tests {
         let text = "some avg10=12.50 avg60=3.00 avg300=1.00 total=1\nfull avg10=1.00 avg60=0 avg300=0 total=0\n";
         assert_eq!(parse_pressure(text), Some(0.125));
         assert_eq!(parse_pressure("nonsense"), None);
+    }
+
+    #[test]
+    fn an_agent_that_is_kept_from_running_says_for_which_share_of_the_time() {
+        let place = tempfile::tempdir().unwrap();
+        let (own, around) = (place.path().join("own"), place.path().join("around"));
+        fs::write(&own, "nr_periods 9\nnr_throttled 0\nthrottled_usec 0\n").unwrap();
+        fs::write(
+            &around,
+            "nr_periods 9\nnr_throttled 1\nthrottled_time 5000\n",
+        )
+        .unwrap();
+        let mut pulse = Pulse::of(vec![own, around.clone()], 2);
+        assert_eq!(pulse.throttled(), 0.0, "nothing to compare with");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(pulse.throttled(), 0.0, "nothing was added");
+        // Far more than can have passed.
+        fs::write(&around, "nr_throttled 2\nthrottled_time 900000000000000\n").unwrap();
+        assert_eq!(pulse.throttled(), 1.0);
     }
 
     #[test]

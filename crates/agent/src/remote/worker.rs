@@ -115,7 +115,10 @@ impl Worker {
             checkpoint.close(&self.board, given);
         }
         match ran {
-            Ok(ended) => finished(base, &ended, &mut sink.tail),
+            Ok(ended) => wire::Finished {
+                message: reason(&ended, &command),
+                ..finished(base, &ended, &mut sink.tail)
+            },
             Err(error) => wire::Finished {
                 // What is not there now may be there on another agent.
                 outcome: wire::Outcome::Failed.into(),
@@ -215,6 +218,23 @@ fn finished(base: wire::Finished, ended: &Ended, tail: &mut Tail) -> wire::Finis
         stderr: Bytes::copy_from_slice(tail.stderr()),
         ..base
     }
+}
+
+/// What an exit code does not say.
+fn reason(ended: &Ended, command: &Command) -> String {
+    match (ended.stopped, command.limits.memory) {
+        (Some(Stopped::MemoryLimit), Some(limit)) => {
+            format!("out of memory (limit {})", in_units(limit))
+        }
+        _ => String::new(),
+    }
+}
+
+/// Bytes in the largest unit that gives a whole number.
+fn in_units(bytes: u64) -> String {
+    let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let steps = (bytes.trailing_zeros() / 10).min(4);
+    format!("{} {}", bytes >> (10 * steps), units[steps as usize])
 }
 
 fn in_words(error: &StartError) -> String {

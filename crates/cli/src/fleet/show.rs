@@ -220,6 +220,7 @@ pub(super) fn agent(out: &mut dyn Write, agent: &AgentInfo) -> io::Result<()> {
                 agent.round_trip_sec.map(span).unwrap_or_default(),
             ),
             ("vitals", vitals.join(", ")),
+            ("notes", agent.notes.join("; ")),
             ("heard", with_ago(agent.heard_unix_ms)),
         ],
     )

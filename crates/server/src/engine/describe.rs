@@ -152,6 +152,7 @@ impl State {
             throttle: agent.throttle,
             round_trip_sec: Some(agent.round_trip_ns as f64 / 1e9),
             vitals: std::collections::BTreeMap::new(),
+            notes: Vec::new(),
             heard_unix_ms: Some(self.unix_ms(agent.heard)),
         })
     }

@@ -125,6 +125,8 @@ struct Session {
     /// Templates it was sent.
     templates: HashSet<u64>,
     vitals: wire::Vitals,
+    /// How it keeps limits, for people.
+    notes: Vec<String>,
 }
 
 /// Settings of an engine.
@@ -461,6 +463,7 @@ impl Engine {
             link,
             templates: HashSet::new(),
             vitals: wire::Vitals::default(),
+            notes: hello.notes,
         };
         self.sessions.insert(agent, session);
         Ok(agent)
@@ -610,6 +613,7 @@ impl Engine {
                 .into_iter()
                 .filter_map(|(name, value)| Some((name.to_owned(), value?)));
             info.vitals = said.collect();
+            info.notes.clone_from(&session.notes);
         }
         Some(info)
     }
