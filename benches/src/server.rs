@@ -4,35 +4,35 @@
 //! The server runs in this process and is asked through its handle; agents are this program again
 //! (`server-agents`), so that every task crosses two process boundaries and the journal.
 
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+mod fleet;
+mod starts;
+
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use loxley_agent::{Agent, AgentOptions, Functions};
-use loxley_api::{
-    Access, CommandRequest, Entries, FunctionRequest, JobInfo, JobRequest, TaskRequest, Work,
-};
-use loxley_policy::Config;
-use loxley_server::engine::Handle;
-use loxley_server::{Context, Server, ServerOptions};
-use tokio::runtime::Runtime;
+use loxley_api::{CommandRequest, Entries, FunctionRequest, JobRequest, TaskRequest, Work};
 
 use crate::Options;
 use crate::measure::{Contender, Role, Samples, interleaved};
 use crate::report::{Goal, Report};
 use crate::run::{heavy_tailed, seconds, spawn_loop};
 
+pub(crate) use fleet::{AgentArguments, agents};
+
+use fleet::Fleet;
+
 type Case = fn(&Options, &mut Report) -> Result<()>;
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> Result<()> {
-    let cases: [(&str, Case); 6] = [
+    let cases: [(&str, Case); 8] = [
         ("no-op functions", no_op_functions),
         ("processes", processes),
         ("round trip", round_trip),
         ("memory", memory),
         ("heavy tail", heavy_tail),
         ("two hundred agents", two_hundred_agents),
+        ("start, finished tasks", starts::after_finished_tasks),
+        ("start, live tasks", starts::with_live_tasks),
     ];
     for (name, case) in cases {
         if options.wants(name) {
@@ -40,149 +40,6 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// As many agents as are asked for, until this process is killed.
-#[derive(clap::Args)]
-pub(crate) struct AgentArguments {
-    access: std::path::PathBuf,
-    count: u32,
-    slots: u32,
-}
-
-pub(crate) fn agents(arguments: &AgentArguments) -> Result<()> {
-    let access = Access::read(&arguments.access)?;
-    let functions = Functions::default()
-        .with("no-op", |_| Ok(Vec::new()))
-        .with("sleep", |call| {
-            let seconds: f64 = std::str::from_utf8(call.input)?.parse()?;
-            std::thread::sleep(Duration::from_secs_f64(seconds));
-            Ok(Vec::new())
-        });
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let mut agents = tokio::task::JoinSet::new();
-        for number in 0..arguments.count {
-            let name = format!("{}-{number}", std::process::id());
-            agents.spawn(
-                Agent::new(AgentOptions {
-                    slots: arguments.slots,
-                    functions: functions.clone(),
-                    ..AgentOptions::new(access.clone(), &name)
-                })
-                .run(),
-            );
-        }
-        while let Some(ended) = agents.join_next().await {
-            ended??;
-        }
-        Ok(())
-    })
-}
-
-/// A server with its agents. They end with it.
-struct Fleet {
-    runtime: Runtime,
-    context: Context,
-    serving: Option<tokio::task::JoinHandle<Result<(), loxley_server::ServerError>>>,
-    agents: Vec<Child>,
-    // Kept until everything else is gone.
-    _directory: tempfile::TempDir,
-}
-
-impl Fleet {
-    /// `processes` agents' processes of `count` agents with `slots` slots each.
-    fn start(durable: bool, processes: u32, count: u32, slots: u32) -> Result<Self> {
-        let directory = tempfile::tempdir()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()?;
-        let options = ServerOptions {
-            directory: directory.path().to_owned(),
-            listen: "127.0.0.1:0".parse()?,
-            url: None,
-            config: Config::default(),
-        };
-        let server = runtime.block_on(async {
-            match durable {
-                true => Server::start(options, |_| axum::Router::new()).await,
-                false => Server::start_in_memory(options, |_| axum::Router::new()).await,
-            }
-        })?;
-        let context = server.context().clone();
-        let serving = Some(runtime.spawn(server.run()));
-        let mut fleet = Self {
-            runtime,
-            context,
-            serving,
-            agents: Vec::new(),
-            _directory: directory,
-        };
-        let access = fleet._directory.path().join(Access::FILE);
-        for _ in 0..processes {
-            fleet.agents.push(start_agents(&access, count, slots)?);
-        }
-        fleet.wait_for_agents(u64::from(processes * count))?;
-        Ok(fleet)
-    }
-
-    fn handle(&self) -> &Handle {
-        &self.context.handle
-    }
-
-    fn wait_for_agents(&self, count: u64) -> Result<()> {
-        let begun = Instant::now();
-        self.runtime.block_on(async {
-            while self.handle().fleet().await?.agent_count < count {
-                anyhow::ensure!(
-                    begun.elapsed() < Duration::from_secs(60),
-                    "agents are missing"
-                );
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            Ok(())
-        })
-    }
-
-    /// Seconds from the submission of a job to its end.
-    fn time(&self, job: &JobRequest) -> f64 {
-        let begun = Instant::now();
-        let ended = self.runtime.block_on(async {
-            let accepted = self.handle().submit(job, "bench").await?;
-            self.handle().wait(accepted.id).await
-        });
-        let took = begun.elapsed().as_secs_f64();
-        let ended: JobInfo = ended.expect("the job is accepted and ends");
-        assert_eq!(
-            ended.tasks.succeeded, ended.tasks.total,
-            "every task succeeds"
-        );
-        took
-    }
-}
-
-impl Drop for Fleet {
-    fn drop(&mut self) {
-        for agent in &mut self.agents {
-            let _ = agent.kill();
-            let _ = agent.wait();
-        }
-        self.context.stop();
-        if let Some(serving) = self.serving.take() {
-            let _ = self.runtime.block_on(serving);
-        }
-    }
-}
-
-fn start_agents(access: &Path, count: u32, slots: u32) -> Result<Child> {
-    let program = std::env::current_exe()?;
-    let mut command = Command::new(program);
-    command.arg("server-agents").arg(access);
-    command.args([count.to_string(), slots.to_string()]);
-    Ok(command.stdin(Stdio::null()).spawn()?)
 }
 
 fn array(run: Work, count: usize) -> JobRequest {

@@ -81,6 +81,9 @@ pub enum ReadError {
         /// The first group that is kept.
         first: Position,
     },
+    /// No snapshot stands there.
+    #[error("there is no snapshot of position {0}")]
+    NoSnapshot(Position),
     /// The storage could not be read.
     #[error("the journal cannot be read")]
     Storage(#[source] Box<dyn std::error::Error + Send + Sync>),

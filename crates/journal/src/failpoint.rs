@@ -18,6 +18,10 @@ pub const BEFORE_WRITE: &str = "journal.before_write";
 pub const BEFORE_COMMIT: &str = "journal.before_commit";
 /// The group is durable; nobody has heard of it.
 pub const AFTER_COMMIT: &str = "journal.after_commit";
+/// A snapshot is handed over; its commit has not begun.
+pub const IN_SNAPSHOT: &str = "journal.in_snapshot";
+/// A snapshot is durable.
+pub const AFTER_SNAPSHOT: &str = "journal.after_snapshot";
 
 #[derive(Debug)]
 struct Armed {

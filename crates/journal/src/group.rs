@@ -57,6 +57,9 @@ pub struct Snapshot {
     pub state: Vec<u8>,
 }
 
+/// So many snapshots are kept: the newest, and one to go back to.
+pub(crate) const SNAPSHOTS_KEPT: usize = 2;
+
 /// How much one [`read`](Journal::read) may return. It returns at least one group if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
@@ -64,6 +67,14 @@ pub struct Limit {
     pub groups: usize,
     /// Stop after the group that reaches so many bytes of facts.
     pub bytes: usize,
+}
+
+impl Limit {
+    /// One group.
+    pub const ONE: Self = Self {
+        groups: 1,
+        bytes: 0,
+    };
 }
 
 impl Default for Limit {
@@ -90,11 +101,21 @@ pub trait Journal: Send {
     /// Groups from `from` on, in order, without a gap. Empty at the end.
     fn read(&mut self, from: Position, limit: Limit) -> Result<Vec<StoredGroup>, ReadError>;
 
-    /// Keeps the state before the group at `snapshot.position`; older snapshots are dropped.
+    /// Keeps the state before the group at `snapshot.position`, and the newest snapshot before that one in
+    /// case this one is damaged one day; older ones are dropped.
     fn save_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), AppendError>;
 
+    /// Where the snapshots stand that are kept, newest first.
+    fn snapshots(&mut self) -> Result<Vec<Position>, ReadError>;
+
+    /// The snapshot at one of these places.
+    fn snapshot(&mut self, at: Position) -> Result<Snapshot, ReadError>;
+
     /// The newest snapshot.
-    fn latest_snapshot(&mut self) -> Result<Option<Snapshot>, ReadError>;
+    fn latest_snapshot(&mut self) -> Result<Option<Snapshot>, ReadError> {
+        let newest = self.snapshots()?.first().copied();
+        newest.map(|at| self.snapshot(at)).transpose()
+    }
 
     /// Drops groups before `before`, as far as a snapshot makes them needless, and returns how many.
     /// Rows of history stay.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::group::{Group, Journal, Limit, Position, Snapshot, StoredGroup};
+use crate::group::{Group, Journal, Limit, Position, SNAPSHOTS_KEPT, Snapshot, StoredGroup};
 use crate::{AppendError, NotWritten, ReadError};
 
 /// Keeps groups in memory and drops rows of history: for tests, and to measure what durability costs.
@@ -10,7 +10,8 @@ use crate::{AppendError, NotWritten, ReadError};
 pub struct MemoryJournal {
     first: Position,
     groups: VecDeque<StoredGroup>,
-    snapshot: Option<Snapshot>,
+    /// Newest first.
+    snapshots: Vec<Snapshot>,
 }
 
 impl MemoryJournal {
@@ -69,22 +70,32 @@ impl Journal for MemoryJournal {
                 next,
             }));
         }
-        self.snapshot = Some(snapshot.clone());
+        self.snapshots
+            .retain(|kept| kept.position < snapshot.position);
+        self.snapshots.insert(0, snapshot.clone());
+        self.snapshots.truncate(SNAPSHOTS_KEPT);
         Ok(())
     }
 
-    fn latest_snapshot(&mut self) -> Result<Option<Snapshot>, ReadError> {
-        Ok(self.snapshot.clone())
+    fn snapshots(&mut self) -> Result<Vec<Position>, ReadError> {
+        let kept = self.snapshots.iter();
+        Ok(kept.map(|snapshot| snapshot.position).collect())
+    }
+
+    fn snapshot(&mut self, at: Position) -> Result<Snapshot, ReadError> {
+        let found = self.snapshots.iter().find(|kept| kept.position == at);
+        found.cloned().ok_or(ReadError::NoSnapshot(at))
     }
 
     fn truncate(&mut self, before: Position) -> Result<u64, AppendError> {
-        let covered = self.snapshot.as_ref().map(|snapshot| snapshot.position);
+        let covered = self.snapshots.first().map(|snapshot| snapshot.position);
         if covered.is_none_or(|covered| covered < before) {
             return Err(AppendError::NotWritten(NotWritten::NoSnapshot(before)));
         }
         let dropped = before.0.saturating_sub(self.first.0);
         self.groups.drain(..dropped as usize);
         self.first = self.first.max(before);
+        self.snapshots.retain(|kept| kept.position >= before);
         Ok(dropped)
     }
 }

@@ -128,6 +128,44 @@ fn groups_go_only_when_a_snapshot_holds_them() {
 }
 
 #[test]
+fn the_newest_snapshot_and_one_before_it_are_kept() {
+    both(|journal| {
+        fill(journal, 6);
+        let at = |position| Snapshot {
+            position: Position(position),
+            state: vec![position as u8; 100],
+        };
+        for position in [1, 3, 5] {
+            journal.save_snapshot(&at(position)).unwrap();
+        }
+        assert_eq!(journal.snapshots().unwrap(), [5, 3].map(Position));
+        assert_eq!(journal.snapshot(Position(3)).unwrap(), at(3));
+        let gone = journal.snapshot(Position(1)).unwrap_err();
+        assert!(matches!(gone, ReadError::NoSnapshot(Position(1))));
+        // One that needs groups that are gone is gone with them.
+        journal.truncate(Position(4)).unwrap();
+        assert_eq!(journal.snapshots().unwrap(), [Position(5)]);
+    });
+}
+
+#[test]
+fn pruning_drops_groups_that_a_snapshot_makes_needless() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut journal = open(directory.path());
+    fill(&mut journal, 6);
+    assert_eq!(journal.prune(Time::ZERO, u64::MAX).unwrap().groups, 0);
+    journal
+        .save_snapshot(&Snapshot {
+            position: Position(4),
+            state: b"state".to_vec(),
+        })
+        .unwrap();
+    assert_eq!(journal.prune(Time::ZERO, u64::MAX).unwrap().groups, 4);
+    assert_eq!(journal.first_position(), Position(4));
+    assert_eq!(texts(&mut journal, 4), ["fact 4", "fact 5"]);
+}
+
+#[test]
 fn everything_is_there_after_the_owner_is_gone() {
     let directory = tempfile::tempdir().unwrap();
     let mut journal = open(directory.path());

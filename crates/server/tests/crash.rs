@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use loxley_agent::{Agent, AgentOptions, Functions};
 use loxley_api::Access;
-use loxley_journal::{History, Options, SqliteJournal, TaskQuery};
+use loxley_journal::{History, Journal, Options, SqliteJournal, TaskQuery};
 use loxley_model::JobId;
 use loxley_server::engine::replay;
 use support::{PATIENCE, TestServer, array, function};
@@ -35,6 +35,10 @@ async fn a_process_of_another_test() {
         let server = TestServer::start_at(directory, &format!("127.0.0.1:{port}")).await;
         let ready = directory.join("ready");
         std::fs::write(ready, server.access.url.as_bytes()).expect("the directory is there");
+        // Snapshots are rare; here they are taken all the time.
+        while server.handle.take_snapshot().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
         std::future::pending::<()>().await;
     }
     let access = Access::read(&directory.join(Access::FILE)).expect("the server wrote it");
@@ -116,7 +120,7 @@ fn free_port() -> u16 {
     listener.local_addr().expect("it is bound").port()
 }
 
-const TASKS: u64 = 300;
+const TASKS: u64 = 400;
 
 /// Accepts a job and leaves it in the journal, without an agent.
 async fn prepare(directory: &Path) -> JobId {
@@ -150,7 +154,8 @@ fn wait_for_end(directory: &Path, job: JobId, mut meanwhile: impl FnMut()) {
     }
 }
 
-/// Every task is in the history once, and the journal leads to the same decisions.
+/// Every task is in the history once, and the journal leads to the same decisions: all of it, and what follows
+/// its newest snapshot.
 fn check_books(directory: &Path, job: JobId) {
     let history = History::open(directory).expect("the journal is there");
     let query = TaskQuery {
@@ -166,6 +171,13 @@ fn check_books(directory: &Path, job: JobId) {
     assert_eq!(
         (replayed.counts.finished, replayed.counts.submitted),
         (TASKS, TASKS)
+    );
+    let newest = journal.snapshots().expect("it can be read")[0];
+    journal.truncate(newest).expect("a snapshot covers them");
+    let from_snapshot = replay(&mut journal).expect("the same decisions");
+    assert_eq!(
+        (from_snapshot.digest, from_snapshot.counts),
+        (replayed.digest, replayed.counts)
     );
 }
 
@@ -197,6 +209,9 @@ async fn a_server_killed_again_and_again_loses_nothing_and_runs_nothing_twice() 
         "journal.before_commit@7",
         "journal.after_commit@6",
         "journal.after_commit@2",
+        "journal.in_snapshot@2",
+        "journal.after_snapshot@3",
+        "journal.in_snapshot@1",
     ];
     for place in places {
         let mut server = Process::server(directory, port, Some(place));

@@ -155,7 +155,7 @@ fn groups(history: &History, checked: &mut Checked) -> Result<(), ReadError> {
 }
 
 fn snapshot(history: &History, checked: &mut Checked) -> Result<(), ReadError> {
-    checked.snapshot = history.latest_snapshot()?.map(|snapshot| snapshot.position);
+    checked.snapshot = history.snapshots()?.first().copied();
     Ok(())
 }
 

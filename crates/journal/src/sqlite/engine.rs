@@ -208,12 +208,20 @@ impl Journal for SqliteJournal {
         )?;
         let chain = self.chain_before(snapshot.position)?;
         self.commit(snapshot.state.len(), |connection, _| {
-            write::snapshot(connection, snapshot, &chain).map_err(not_written)
-        })
+            write::snapshot(connection, snapshot, &chain).map_err(not_written)?;
+            failpoint::pass(failpoint::IN_SNAPSHOT);
+            Ok(())
+        })?;
+        failpoint::pass(failpoint::AFTER_SNAPSHOT);
+        Ok(())
     }
 
-    fn latest_snapshot(&mut self) -> Result<Option<Snapshot>, ReadError> {
-        read::latest_snapshot(&self.connection, &self.head)
+    fn snapshots(&mut self) -> Result<Vec<Position>, ReadError> {
+        read::snapshots(&self.connection, &self.head)
+    }
+
+    fn snapshot(&mut self, at: Position) -> Result<Snapshot, ReadError> {
+        read::snapshot(&self.connection, &self.head, at)
     }
 
     fn truncate(&mut self, before: Position) -> Result<u64, AppendError> {
@@ -228,9 +236,7 @@ impl Journal for SqliteJournal {
             dropped += self.commit(0, |connection, head| {
                 head.base = to;
                 head.base_chain = chain;
-                let drop = "DELETE FROM groups WHERE position < ?1";
-                let gone = connection.execute(drop, [to.0 as i64]);
-                gone.map(|gone| gone as u64).map_err(not_written)
+                write::drop_before(connection, to).map_err(not_written)
             })?;
         }
         Ok(dropped)

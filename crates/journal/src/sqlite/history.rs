@@ -234,7 +234,23 @@ impl History {
     /// The newest snapshot.
     pub fn latest_snapshot(&self) -> Result<Option<Snapshot>, ReadError> {
         let view = self.connection.unchecked_transaction()?;
-        read::latest_snapshot(&view, &Head::load(&view)?)
+        let head = Head::load(&view)?;
+        let newest = read::snapshots(&view, &head)?.first().copied();
+        newest
+            .map(|at| read::snapshot(&view, &head, at))
+            .transpose()
+    }
+
+    /// Where the snapshots stand that are kept, newest first. Each is held against its CRC and its place in
+    /// the chain.
+    pub fn snapshots(&self) -> Result<Vec<Position>, ReadError> {
+        let view = self.connection.unchecked_transaction()?;
+        let head = Head::load(&view)?;
+        let found = read::snapshots(&view, &head)?;
+        for at in &found {
+            read::snapshot(&view, &head, *at)?;
+        }
+        Ok(found)
     }
 
     pub(super) fn head(&self) -> Result<Head, ReadError> {

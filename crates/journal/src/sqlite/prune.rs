@@ -6,6 +6,7 @@ use rusqlite::{Connection, params};
 use super::damage::not_written;
 use super::engine::SqliteJournal;
 use super::head::RowCounts;
+use crate::group::Journal;
 use crate::rows::limits;
 use crate::{AppendError, NotWritten};
 
@@ -16,6 +17,8 @@ pub struct Pruned {
     pub jobs: u64,
     /// So many tasks.
     pub tasks: u64,
+    /// So many groups of facts that the newest snapshot makes needless.
+    pub groups: u64,
     /// Whether there is more to forget.
     pub more: bool,
 }
@@ -25,7 +28,7 @@ const DELETED_AT_ONCE: u64 = 10_000;
 
 impl SqliteJournal {
     /// Forgets jobs that ended before `older_than`, with their tasks, until about `rows_max` rows are
-    /// gone. The room is used again; [`compact`](Self::compact) gives it back to the system.
+    /// gone, and all groups that nobody needs to go on: those before the newest snapshot. The room is used again; [`compact`](Self::compact) gives it back to the system.
     ///
     /// The row of a job goes last: as long as it is there, it says how its tasks ended as a whole.
     pub fn prune(&mut self, older_than: Time, rows_max: u64) -> Result<Pruned, AppendError> {
@@ -43,7 +46,17 @@ impl SqliteJournal {
             pruned.tasks += step.tasks;
             pruned.more = step.more;
         }
+        pruned.groups = self.drop_covered()?;
         Ok(pruned)
+    }
+
+    /// Drops the groups before the newest snapshot, if that can be read. One that cannot is the reason to
+    /// keep them.
+    fn drop_covered(&mut self) -> Result<u64, AppendError> {
+        match self.latest_snapshot() {
+            Ok(Some(snapshot)) => self.truncate(snapshot.position),
+            Ok(None) | Err(_) => Ok(0),
+        }
     }
 
     /// Gives unused room back to the system, when more than a quarter of the file is unused. Writes

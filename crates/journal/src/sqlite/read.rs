@@ -100,34 +100,41 @@ pub(super) fn chain_before(
     chain.ok_or_else(|| damaged(format!("position {before}"), "the group is missing"))
 }
 
-/// The newest snapshot, if it belongs to the groups that are there.
-pub(super) fn latest_snapshot(
+/// Where snapshots stand, newest first.
+pub(super) fn snapshots(connection: &Connection, head: &Head) -> Result<Vec<Position>, ReadError> {
+    let mut statement =
+        connection.prepare_cached("SELECT position FROM snapshots ORDER BY position DESC")?;
+    let found = statement.query_map((), |row| Ok(Position(row.get::<_, i64>(0)? as u64)))?;
+    let found: Vec<Position> = found.collect::<rusqlite::Result<_>>()?;
+    // A base beyond the start means that groups went because of a snapshot.
+    if found.is_empty() && head.base != Position::START {
+        let place = format!("the snapshot of position {}", head.base);
+        return Err(damaged(place, "it is missing"));
+    }
+    Ok(found)
+}
+
+/// The snapshot at `position`, if it is whole and belongs to the groups that are there.
+pub(super) fn snapshot(
     connection: &Connection,
     head: &Head,
-) -> Result<Option<Snapshot>, ReadError> {
-    let newest = "SELECT position, crc, chain, state FROM snapshots ORDER BY position DESC LIMIT 1";
-    let mut statement = connection.prepare_cached(newest)?;
-    let mut rows = statement.query(())?;
+    position: Position,
+) -> Result<Snapshot, ReadError> {
+    let mut statement =
+        connection.prepare_cached("SELECT crc, chain, state FROM snapshots WHERE position = ?1")?;
+    let mut rows = statement.query([position.0 as i64])?;
     let Some(row) = rows.next()? else {
-        // A base beyond the start means that groups went because of a snapshot.
-        return match head.base {
-            Position::START => Ok(None),
-            base => Err(damaged(
-                format!("the snapshot of position {base}"),
-                "it is missing",
-            )),
-        };
+        return Err(ReadError::NoSnapshot(position));
     };
-    let position = Position(row.get::<_, i64>(0)? as u64);
     let place = || format!("the snapshot of position {position}");
-    let chain: Chain = row.get(2)?;
-    let state: Vec<u8> = row.get(3)?;
-    if row.get::<_, u32>(1)? != seal::snapshot(position, &chain, &state) {
+    let chain: Chain = row.get(1)?;
+    let state: Vec<u8> = row.get(2)?;
+    if row.get::<_, u32>(0)? != seal::snapshot(position, &chain, &state) {
         return Err(damaged(place(), "the CRC does not fit"));
     }
     let in_range = (head.base..=head.next).contains(&position);
     if !in_range || chain_before(connection, head, position)? != chain {
         return Err(damaged(place(), "it does not belong to these groups"));
     }
-    Ok(Some(Snapshot { position, state }))
+    Ok(Snapshot { position, state })
 }

@@ -7,7 +7,7 @@ use super::damage::not_written;
 use super::head::RowCounts;
 use super::seal::{self, Chain};
 use crate::NotWritten;
-use crate::group::{Group, Position, Snapshot};
+use crate::group::{Group, Position, SNAPSHOTS_KEPT, Snapshot};
 use crate::rows::{AgentRow, JobRow, Rows, TaskOutput, TaskRow, limits};
 
 pub(super) fn at_most(what: &'static str, size: u64, max: u64) -> Result<(), NotWritten> {
@@ -42,19 +42,31 @@ pub(super) fn group(
     statement.execute(row).map(|_| ())
 }
 
-/// The new snapshot takes the place of every older one.
+/// Keeps a snapshot, and those before it that are still wanted.
 pub(super) fn snapshot(
     connection: &Connection,
     snapshot: &Snapshot,
     chain: &Chain,
 ) -> rusqlite::Result<()> {
-    connection.execute("DELETE FROM snapshots", ())?;
+    connection.execute(
+        "DELETE FROM snapshots WHERE position >= ?1 OR position NOT IN \
+         (SELECT position FROM snapshots WHERE position < ?1 ORDER BY position DESC LIMIT ?2)",
+        params![snapshot.position.0 as i64, SNAPSHOTS_KEPT as i64 - 1],
+    )?;
     let crc = seal::snapshot(snapshot.position, chain, &snapshot.state);
     connection.execute(
         "INSERT INTO snapshots (position, crc, chain, state) VALUES (?1, ?2, ?3, ?4)",
         params![snapshot.position.0 as i64, crc, chain, snapshot.state],
     )?;
     Ok(())
+}
+
+/// Drops groups, and snapshots that would need them. Returns how many groups that is.
+pub(super) fn drop_before(connection: &Connection, before: Position) -> rusqlite::Result<u64> {
+    let before = [before.0 as i64];
+    connection.execute("DELETE FROM snapshots WHERE position < ?1", before)?;
+    let gone = connection.execute("DELETE FROM groups WHERE position < ?1", before)?;
+    Ok(gone as u64)
 }
 
 pub(super) fn rows(

@@ -6,7 +6,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use loxley_api::Event;
-use loxley_journal::{AppendError, Group, Journal, Position};
+use loxley_journal::{AppendError, Group, Journal, Position, Snapshot};
 use loxley_protocol as wire;
 use tokio::sync::broadcast;
 use tokio::sync::mpsc::error::TrySendError;
@@ -20,6 +20,8 @@ pub(crate) struct Packet {
     pub(crate) frames: Vec<(Link, wire::ServerFrame)>,
     pub(crate) releases: Vec<Release>,
     pub(crate) events: Vec<Arc<Event>>,
+    /// The state after the group, to be kept.
+    pub(crate) snapshot: Option<Vec<u8>>,
 }
 
 impl Packet {
@@ -41,11 +43,34 @@ pub(crate) struct Committer {
 impl Committer {
     /// Writes packet after packet until the engine ends, or a write fails.
     pub(crate) fn run(mut self, packets: &Receiver<Packet>) -> Result<(), AppendError> {
-        while let Ok(packet) = packets.recv() {
+        while let Ok(mut packet) = packets.recv() {
             if let Some(group) = &packet.group {
                 self.append(group)?;
             }
+            let snapshot = packet.snapshot.take();
+            // Nobody has to wait for a snapshot: it says nothing new.
             self.send(packet);
+            if let Some(state) = snapshot {
+                self.keep(state)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the state after the last group. Without it the next start takes longer, and that is all.
+    fn keep(&mut self, state: Vec<u8>) -> Result<(), AppendError> {
+        let begun = Instant::now();
+        let position = self.position;
+        let bytes = state.len();
+        let kept = self.journal.save_snapshot(&Snapshot { position, state });
+        let ms = begun.elapsed().as_millis();
+        match kept {
+            Ok(()) => tracing::debug!(position = position.0, bytes, ms, "kept a snapshot"),
+            Err(AppendError::NotWritten(error)) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, bytes, "could not keep a snapshot");
+            }
+            Err(error) => return Err(error),
         }
         Ok(())
     }

@@ -23,6 +23,8 @@ pub(crate) struct Effects {
     pub(crate) jobs_over: Vec<JobInfo>,
     /// Agents that the fleet parted with: their connections end.
     pub(crate) parted: Vec<AgentId>,
+    /// The state after the last fact of the group, to be kept.
+    pub(crate) snapshot: Option<Vec<u8>>,
 }
 
 impl Effects {
@@ -76,6 +78,7 @@ impl Effects {
             && self.events.is_empty()
             && self.jobs_over.is_empty()
             && self.parted.is_empty()
+            && self.snapshot.is_none()
     }
 }
 

@@ -74,6 +74,8 @@ pub(crate) enum Fact {
     RebalanceRequested,
     /// The server started again: every agent is away until it says otherwise.
     Restarted,
+    /// A snapshot of the state was taken, and the server goes on from it.
+    SnapshotTaken,
 }
 
 /// An agent as it introduced itself.

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use loxley_model::{AgentId, Lease, TaskId, Time};
+use serde::{Deserialize, Serialize};
 
 use super::fact::AgentRecord;
 use super::ids::IdMap;
@@ -24,7 +25,7 @@ pub(crate) struct Agent {
 }
 
 /// A task that an agent has under a lease.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct InHand {
     pub(crate) task: TaskId,
     pub(crate) attempt: u32,
@@ -35,8 +36,8 @@ pub(crate) struct InHand {
 /// All agents, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Fleet {
-    agents: Vec<Agent>,
-    by_name: HashMap<String, AgentId>,
+    pub(super) agents: Vec<Agent>,
+    pub(super) by_name: HashMap<String, AgentId>,
     /// Slots of all agents that the policy has.
     slots: u64,
 }

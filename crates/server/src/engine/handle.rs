@@ -477,6 +477,14 @@ impl Handle {
         .await
     }
 
+    /// Has a snapshot of the state taken now, whether it is worth it or not.
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    pub async fn take_snapshot(&self) -> Result<(), ApiError> {
+        self.send(Request::Snapshot).await
+    }
+
     /// What is wrong with the fleet.
     ///
     /// # Errors

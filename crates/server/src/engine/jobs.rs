@@ -12,6 +12,7 @@ use loxley_api::{ApiError, DependencyFailure, JobRequest, JobState, TaskRequest,
 use loxley_model::{
     Fallback, JobId, JobSpec, Locality, Priority, Span, TaskId, TaskKind, TaskSpec, Time, UserId,
 };
+use serde::{Deserialize, Serialize};
 
 use super::ids::IdMap;
 use super::names::{Directory, data_key};
@@ -57,7 +58,7 @@ pub(crate) struct Part {
 }
 
 /// How far a job is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Phase {
     /// Another job must be over first.
     Waiting,
@@ -68,7 +69,7 @@ pub(crate) enum Phase {
 }
 
 /// How tasks ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) succeeded: u64,
     pub(crate) failed: u64,
@@ -229,27 +230,27 @@ impl Job {
 
 /// What waits to be fed at one priority.
 #[derive(Debug, Default)]
-struct Level {
+pub(super) struct Level {
     /// Tasks of this priority that are with the policy.
-    in_policy: u64,
+    pub(super) in_policy: u64,
     /// Parts with tasks left, first come first served for each user; users take turns.
-    users: VecDeque<(UserId, VecDeque<(JobId, usize)>)>,
+    pub(super) users: VecDeque<(UserId, VecDeque<(JobId, usize)>)>,
 }
 
 /// All jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
-    jobs: IdMap<JobId, Job>,
-    by_first_task: BTreeMap<TaskId, JobId>,
+    pub(super) jobs: IdMap<JobId, Job>,
+    pub(super) by_first_task: BTreeMap<TaskId, JobId>,
     /// How jobs that are over ended, by number.
-    ended: Vec<Option<JobState>>,
-    keys: HashMap<String, JobId>,
-    key_order: VecDeque<String>,
-    dormant: VecDeque<JobId>,
+    pub(super) ended: Vec<Option<JobState>>,
+    pub(super) keys: HashMap<String, JobId>,
+    pub(super) key_order: VecDeque<String>,
+    pub(super) dormant: VecDeque<JobId>,
     /// Who waits for a job.
-    dependents: IdMap<JobId, Vec<JobId>>,
-    levels: [Level; Priority::LEVELS],
-    tasks_given_out: u64,
+    pub(super) dependents: IdMap<JobId, Vec<JobId>>,
+    pub(super) levels: [Level; Priority::LEVELS],
+    pub(super) tasks_given_out: u64,
 }
 
 impl Jobs {

@@ -25,6 +25,7 @@ mod jobs;
 mod names;
 mod past;
 mod recover;
+mod snapshot;
 mod state;
 
 use std::collections::HashSet;
@@ -42,6 +43,7 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 pub use fact::GroupError;
 pub use handle::{Handle, HistorySource};
 pub use recover::{RecoverError, Replayed, replay};
+pub use snapshot::SnapshotError;
 
 use commit::{Committer, Packet};
 use effects::{Effects, Finish};
@@ -99,6 +101,8 @@ pub(crate) enum Request {
         farewell: wire::Farewell,
         answer: oneshot::Sender<Result<(), ApiError>>,
     },
+    /// Take a snapshot of the state now.
+    Snapshot,
     /// End, after everything that was told before is on disk.
     Stop,
 }
@@ -153,6 +157,7 @@ pub(crate) struct Engine {
     lazy_since: Option<Instant>,
     progress: Arc<Progress>,
     pub(crate) stale_answers: u64,
+    snapshots: SnapshotRule,
 }
 
 /// What the commit thread tells everybody.
@@ -250,6 +255,10 @@ pub fn start(
         lazy_since: None,
         progress: Arc::clone(&progress),
         stale_answers: 0,
+        snapshots: SnapshotRule {
+            facts: replayed.replayed.facts,
+            bytes: 0,
+        },
     };
     engine.begin(options);
     let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
@@ -298,7 +307,7 @@ impl Engine {
             });
             if received == Some(0) {
                 // Everybody who could ask anything is gone.
-                self.flush();
+                self.end();
                 return;
             }
             let timer = self.state.scheduler.next_timer();
@@ -307,18 +316,47 @@ impl Engine {
             }
             for request in batch.drain(..) {
                 if matches!(request, Request::Stop) {
-                    self.flush();
+                    self.end();
                     return;
+                }
+                if matches!(request, Request::Snapshot) {
+                    self.take_snapshot();
+                    continue;
                 }
                 self.take(request);
                 if self.group.len() >= GROUP_BYTES_MAX && !self.flush() {
                     return;
                 }
             }
-            if self.should_flush() && !self.flush() {
+            let flushed = if self.snapshots.is_due(self.state.live()) {
+                self.take_snapshot()
+            } else {
+                !self.should_flush() || self.flush()
+            };
+            if !flushed {
                 return;
             }
         }
+    }
+
+    /// The last thing: whoever starts next has nothing to replay.
+    fn end(&mut self) {
+        if self.snapshots.facts > 0 {
+            self.take_snapshot();
+        } else {
+            self.flush();
+        }
+    }
+
+    /// Ends the open group with a snapshot of the state after it. False when the commit thread is over.
+    fn take_snapshot(&mut self) -> bool {
+        let begun = Instant::now();
+        let _ = self.tell(Fact::SnapshotTaken, None);
+        let bytes = self.effects.snapshot.as_ref().map_or(0, Vec::len) as u64;
+        self.snapshots = SnapshotRule { facts: 0, bytes };
+        let ms = begun.elapsed().as_millis();
+        tracing::debug!(bytes, ms, "took a snapshot");
+        self.flush()
     }
 
     /// How long the engine may sleep.
@@ -346,6 +384,7 @@ impl Engine {
     fn tell(&mut self, fact: Fact, finish: Option<Finish>) -> Result<Applied, ApiError> {
         let now = self.clock.now();
         self.group.push(now, &fact);
+        self.snapshots.facts += 1;
         self.state.apply(now, fact, finish, &mut self.effects)
     }
 
@@ -397,7 +436,7 @@ impl Engine {
                     let _ = answer.send(dismissed);
                 });
             }
-            Request::Stop => {}
+            Request::Snapshot | Request::Stop => {}
         }
     }
 
@@ -647,6 +686,7 @@ impl Engine {
         }
         packet.releases = releases;
         packet.events = self.number_events(effects.events);
+        packet.snapshot = effects.snapshot;
         if !self.group.is_empty() {
             packet.group = Some(self.group.finish(self.state.digest.0, effects.rows));
         }
@@ -664,6 +704,31 @@ impl Engine {
             })
         });
         numbered.collect()
+    }
+}
+
+/// When a snapshot of the state is worth its while.
+#[derive(Clone, Copy, Debug)]
+struct SnapshotRule {
+    /// Facts since the last one: so many a start would have to replay.
+    facts: u64,
+    /// How large the last one was.
+    bytes: u64,
+}
+
+impl SnapshotRule {
+    /// So many are replayed in well under a second.
+    const FACTS_MIN: u64 = 200_000;
+    /// A snapshot costs about as much as this many facts for each live task.
+    const FACTS_PER_TASK: u64 = 4;
+    /// The same for its size.
+    const BYTES_PER_FACT: u64 = 64;
+
+    /// Both what a snapshot costs and what a replay costs stay a small part of the work that was done
+    /// meanwhile.
+    fn is_due(&self, live_tasks: u64) -> bool {
+        let worth = (live_tasks * Self::FACTS_PER_TASK).max(self.bytes / Self::BYTES_PER_FACT);
+        self.facts >= worth.max(Self::FACTS_MIN)
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Directory {
     pub(crate) groups: Names<GroupId>,
     pub(crate) users: Names<UserId>,
     pub(crate) zones: Names<ZoneId>,
-    kinds: HashMap<TaskKind, Arc<TaskKind>>,
+    pub(super) kinds: HashMap<TaskKind, Arc<TaskKind>>,
 }
 
 impl Directory {

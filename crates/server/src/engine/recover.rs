@@ -2,12 +2,13 @@
 
 use std::io;
 
-use loxley_journal::{Journal, Limit, Position, ReadError};
+use loxley_journal::{Journal, Limit, Position, ReadError, Snapshot, StoredGroup};
 use loxley_model::Time;
 use loxley_policy::Counts;
 
 use super::effects::Effects;
 use super::fact::{GroupError, GroupReader};
+use super::snapshot::SnapshotError;
 use super::state::State;
 
 /// Why a journal does not lead to a state.
@@ -33,6 +34,9 @@ pub enum RecoverError {
         /// What came out.
         found: u64,
     },
+    /// The snapshot that everything begins with cannot be used.
+    #[error("the newest snapshot in the journal cannot be used, and what led to it is gone")]
+    Snapshot(#[from] SnapshotError),
     /// No thread could be made.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
@@ -53,41 +57,89 @@ pub struct Replayed {
 
 pub(crate) struct Recovered {
     pub(crate) state: State,
-    replayed: Replayed,
+    pub(crate) replayed: Replayed,
 }
 
-/// Replays a whole journal through the policy and compares every decision.
+/// Replays all of a journal that is there through the policy and compares every decision.
 ///
 /// # Errors
 /// When it cannot be read, or a decision differs.
 pub fn replay(journal: &mut dyn Journal) -> Result<Replayed, RecoverError> {
-    Ok(bring_back(journal)?.replayed)
+    let begin = match journal.read(Position::START, Limit::ONE) {
+        Ok(_) => Begin::nothing(),
+        Err(ReadError::Dropped { .. }) => oldest_snapshot(journal)?,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(replay_from(journal, begin)?.replayed)
 }
 
+/// The state that a journal leads to, from its newest snapshot on.
+///
+/// A snapshot that cannot be used is told of and passed over, as long as the groups are there that lead to
+/// the same state from an older one, or from nothing.
 pub(crate) fn bring_back(journal: &mut dyn Journal) -> Result<Recovered, RecoverError> {
-    let mut state = State::new(Time::ZERO);
+    let mut unusable = None;
+    for position in journal.snapshots()? {
+        match read_snapshot(journal, position) {
+            Ok(begin) => return replay_from(journal, begin),
+            Err(error) => {
+                let cause = &error as &dyn std::error::Error;
+                tracing::warn!(
+                    error = cause,
+                    position = position.0,
+                    "a snapshot cannot be used"
+                );
+                unusable.get_or_insert(error);
+            }
+        }
+    }
+    match (replay_from(journal, Begin::nothing()), unusable) {
+        // The groups before it are gone: there is nothing else to begin with.
+        (Err(RecoverError::Read(ReadError::Dropped { .. })), Some(error)) => Err(error),
+        (replayed, _) => replayed,
+    }
+}
+
+/// Where a replay begins.
+struct Begin {
+    state: State,
+    position: Position,
+}
+
+impl Begin {
+    fn nothing() -> Self {
+        Self {
+            state: State::new(Time::ZERO),
+            position: Position::START,
+        }
+    }
+}
+
+fn oldest_snapshot(journal: &mut dyn Journal) -> Result<Begin, RecoverError> {
+    let kept = journal.snapshots()?;
+    let oldest = kept.last().copied().unwrap_or(Position::START);
+    read_snapshot(journal, oldest)
+}
+
+fn read_snapshot(journal: &mut dyn Journal, at: Position) -> Result<Begin, RecoverError> {
+    let Snapshot { position, state } = journal.snapshot(at)?;
+    let state = State::unpack(&state)?;
+    Ok(Begin { state, position })
+}
+
+fn replay_from(journal: &mut dyn Journal, begin: Begin) -> Result<Recovered, RecoverError> {
+    let Begin {
+        mut state,
+        mut position,
+    } = begin;
     let mut effects = Effects::of_the_past();
-    let mut position = Position::START;
     let (mut groups, mut facts) = (0, 0);
     loop {
         let read = journal.read(position, Limit::default())?;
         let Some(last) = read.last() else { break };
         position = last.position.next();
         for group in &read {
-            let mut reader = GroupReader::new(group.position, &group.facts)?;
-            while let Some((now, fact)) = reader.next_fact()? {
-                // What was refused then is refused now.
-                let _ = state.apply(now, fact, None, &mut effects);
-                effects.clear();
-                facts += 1;
-            }
-            if reader.digest != state.digest.0 {
-                return Err(RecoverError::Diverged {
-                    position: group.position,
-                    expected: reader.digest,
-                    found: state.digest.0,
-                });
-            }
+            facts += apply_group(&mut state, group, &mut effects)?;
             groups += 1;
         }
     }
@@ -98,4 +150,28 @@ pub(crate) fn bring_back(journal: &mut dyn Journal) -> Result<Recovered, Recover
         counts: state.scheduler.counts(),
     };
     Ok(Recovered { state, replayed })
+}
+
+/// Applies the facts of a group, and returns how many there were.
+fn apply_group(
+    state: &mut State,
+    group: &StoredGroup,
+    effects: &mut Effects,
+) -> Result<u64, RecoverError> {
+    let mut facts = 0;
+    let mut reader = GroupReader::new(group.position, &group.facts)?;
+    while let Some((now, fact)) = reader.next_fact()? {
+        // What was refused then is refused now.
+        let _ = state.apply(now, fact, None, effects);
+        effects.clear();
+        facts += 1;
+    }
+    if reader.digest != state.digest.0 {
+        return Err(RecoverError::Diverged {
+            position: group.position,
+            expected: reader.digest,
+            found: state.digest.0,
+        });
+    }
+    Ok(facts)
 }

@@ -53,14 +53,14 @@ pub(crate) struct State {
     /// When time began, in nanoseconds since 1970. No decision depends on it.
     pub(crate) epoch_unix_ns: u64,
     /// Where tasks that may be moved left off.
-    checkpoints: IdMap<TaskId, Bytes>,
+    pub(super) checkpoints: IdMap<TaskId, Bytes>,
     /// Tasks that failed and are tried again.
     pub(crate) attempts: IdMap<TaskId, Attempt>,
     /// Tasks that ended before the policy ever saw them.
     pub(crate) unseen: Tally,
     /// Leases that the policy ended while the present fact was applied.
-    revoked: IdMap<TaskId, (AgentId, InHand)>,
-    actions: Vec<Action>,
+    pub(super) revoked: IdMap<TaskId, (AgentId, InHand)>,
+    pub(super) actions: Vec<Action>,
 }
 
 impl State {
@@ -166,6 +166,11 @@ impl State {
             Fact::RebalanceRequested => {
                 self.handle(Input::RebalanceRequested);
                 Ok(Applied::Done)
+            }
+            Fact::SnapshotTaken => {
+                out.snapshot = self.renew(out.is_live());
+                // Nothing was decided.
+                return Ok(Applied::Done);
             }
             Fact::Restarted => {
                 self.restarted();
@@ -772,6 +777,11 @@ impl State {
         for agent in here {
             self.handle(Input::AgentSilent(agent));
         }
+    }
+
+    /// Tasks that the policy has.
+    pub(crate) fn live(&self) -> u64 {
+        self.scheduler.counts().live()
     }
 
     /// What an agent needs to know to run the tasks of a part.

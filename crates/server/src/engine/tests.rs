@@ -28,8 +28,11 @@ impl Journal for Shared {
     fn save_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), AppendError> {
         self.0.lock().unwrap().save_snapshot(snapshot)
     }
-    fn latest_snapshot(&mut self) -> Result<Option<Snapshot>, ReadError> {
-        self.0.lock().unwrap().latest_snapshot()
+    fn snapshots(&mut self) -> Result<Vec<Position>, ReadError> {
+        self.0.lock().unwrap().snapshots()
+    }
+    fn snapshot(&mut self, at: Position) -> Result<Snapshot, ReadError> {
+        self.0.lock().unwrap().snapshot(at)
     }
     fn truncate(&mut self, before: Position) -> Result<u64, AppendError> {
         self.0.lock().unwrap().truncate(before)
@@ -115,6 +118,16 @@ impl FakeAgent {
             self.templates.insert(template.id, template.clone());
         }
         frame
+    }
+
+    /// The next frame that holds an assignment. Others only acknowledge.
+    async fn next_with_work(&mut self) -> wire::ServerFrame {
+        loop {
+            let frame = self.next().await;
+            if !frame.assign.is_empty() {
+                return frame;
+            }
+        }
     }
 
     async fn say(&self, frame: wire::AgentFrame) {
@@ -353,8 +366,7 @@ async fn what_is_cancelled_does_not_run_fed_or_not() {
     let entries = agent.work(9_998).await;
     assert!(!entries.contains(&"1".to_owned()) && !entries.contains(&"9999".to_owned()));
     let other = handle.submit(&array(10_000), "me").await.unwrap();
-    let frame = agent.next().await;
-    assert!(!frame.assign.is_empty());
+    agent.next_with_work().await;
     handle
         .cancel(loxley_policy::Selection::Job(other.id))
         .await
@@ -425,4 +437,139 @@ async fn a_checkpoint_goes_to_whoever_runs_the_task_next() {
         Some(&b"half way"[..])
     );
     running.stop().await.unwrap();
+}
+
+/// A journal whose snapshots are bad, all or only the newest.
+#[derive(Clone)]
+struct Damaged {
+    journal: Shared,
+    newest_only: bool,
+}
+
+impl Journal for Damaged {
+    fn next_position(&self) -> Position {
+        self.journal.next_position()
+    }
+    fn append(&mut self, at: Position, group: &Group) -> Result<Position, AppendError> {
+        self.journal.append(at, group)
+    }
+    fn read(&mut self, from: Position, limit: Limit) -> Result<Vec<StoredGroup>, ReadError> {
+        self.journal.read(from, limit)
+    }
+    fn save_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), AppendError> {
+        self.journal.save_snapshot(snapshot)
+    }
+    fn snapshots(&mut self) -> Result<Vec<Position>, ReadError> {
+        self.journal.snapshots()
+    }
+    fn snapshot(&mut self, at: Position) -> Result<Snapshot, ReadError> {
+        let mut snapshot = self.journal.snapshot(at)?;
+        if !self.newest_only || self.snapshots()?.first() == Some(&at) {
+            let half = snapshot.state.len() / 2;
+            snapshot.state.truncate(half);
+        }
+        Ok(snapshot)
+    }
+    fn truncate(&mut self, before: Position) -> Result<u64, AppendError> {
+        self.journal.truncate(before)
+    }
+}
+
+/// A journal with two snapshots, and the state after everything.
+async fn journal_with_snapshots() -> (Shared, u64) {
+    let journal = Shared::default();
+    for process in 1..=2 {
+        let (handle, running) = started(&journal);
+        let mut agent = FakeAgent::connect(&handle, "a", process, &[]).await;
+        handle.submit(&array(3000), "me").await.unwrap();
+        agent.work(2500).await;
+        running.stop().await.unwrap();
+    }
+    let digest = recover::bring_back(&mut journal.clone())
+        .unwrap()
+        .replayed
+        .digest;
+    (journal, digest)
+}
+
+#[tokio::test]
+async fn a_stop_leaves_nothing_to_replay_and_a_replay_of_everything_comes_to_the_same() {
+    let (mut journal, digest) = journal_with_snapshots().await;
+    let recovered = recover::bring_back(&mut journal).unwrap();
+    assert_eq!(recovered.replayed.facts, 0);
+    let whole = replay(&mut journal).unwrap();
+    assert!(whole.facts > 5000);
+    assert_eq!(
+        (whole.digest, whole.counts),
+        (digest, recovered.replayed.counts)
+    );
+    let newest = journal.snapshots().unwrap()[0];
+    journal.truncate(newest).unwrap();
+    assert_eq!(replay(&mut journal).unwrap().digest, digest);
+    let (_, running) = started(&journal);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_snapshot_that_cannot_be_used_is_passed_over_while_its_groups_are_there() {
+    let (journal, digest) = journal_with_snapshots().await;
+    for newest_only in [true, false] {
+        let journal = journal.clone();
+        let mut damaged = Damaged {
+            journal,
+            newest_only,
+        };
+        let recovered = recover::bring_back(&mut damaged).unwrap();
+        assert_eq!(recovered.replayed.digest, digest);
+        let from_the_start = recovered.replayed.facts > 5000;
+        assert_eq!(from_the_start, !newest_only);
+    }
+    let mut journal = Damaged {
+        journal,
+        newest_only: false,
+    };
+    let newest = journal.snapshots().unwrap()[0];
+    journal.truncate(newest).unwrap();
+    let refused = recover::bring_back(&mut journal).err().unwrap();
+    assert!(matches!(refused, RecoverError::Snapshot(_)), "{refused}");
+}
+
+#[tokio::test]
+async fn snapshots_amid_the_work_change_nothing_for_agents_and_those_who_wait() {
+    let journal = Shared::default();
+    let (handle, running) = started(&journal);
+    let mut agent = FakeAgent::connect(&handle, "a", 1, &[]).await;
+    let accepted = handle.submit(&array(2000), "me").await.unwrap();
+    let waiting = tokio::spawn({
+        let handle = handle.clone();
+        async move { handle.wait(accepted.id).await }
+    });
+    let mut done = 0;
+    while done < 1000 {
+        done += agent.work(50).await.len();
+        handle.take_snapshot().await.unwrap();
+    }
+    let frame = agent.next_with_work().await;
+    let digest = handle.digest().await.unwrap();
+    let positions = journal.clone().snapshots().unwrap();
+    assert_eq!(positions.len(), 2);
+    assert_eq!(replay(&mut journal.clone()).unwrap().digest, digest);
+    let recovered = recover::bring_back(&mut journal.clone()).unwrap();
+    assert_eq!(recovered.replayed.digest, digest);
+    let held = recovered.state.fleet.get(agent.id).unwrap().in_hand.len();
+    assert!(held >= frame.assign.len(), "leases survive");
+    agent.finish(&frame.assign, wire::Outcome::Succeeded).await;
+    agent.work(2000 - done - frame.assign.len()).await;
+    assert_eq!(waiting.await.unwrap().unwrap().state, JobState::Succeeded);
+    running.stop().await.unwrap();
+}
+
+#[test]
+fn a_snapshot_is_due_when_it_is_worth_its_cost() {
+    let rule = |facts, bytes| SnapshotRule { facts, bytes };
+    assert!(!rule(199_999, 0).is_due(0));
+    assert!(rule(200_000, 0).is_due(0));
+    assert!(!rule(300_000, 0).is_due(100_000), "many tasks are live");
+    assert!(rule(400_000, 0).is_due(100_000));
+    assert!(!rule(300_000, 64 << 20).is_due(0), "the last one was large");
 }

@@ -1,0 +1,171 @@
+//! A server in this process, and its agents: this program again, in processes of their own.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use loxley_agent::{Agent, AgentOptions, Functions};
+use loxley_api::{Access, JobInfo, JobRequest};
+use loxley_policy::Config;
+use loxley_server::engine::Handle;
+use loxley_server::{Context, Server, ServerOptions};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// As many agents as are asked for, until this process is killed.
+#[derive(clap::Args)]
+pub(crate) struct AgentArguments {
+    access: std::path::PathBuf,
+    count: u32,
+    slots: u32,
+}
+
+pub(crate) fn agents(arguments: &AgentArguments) -> Result<()> {
+    let access = Access::read(&arguments.access)?;
+    let functions = Functions::default()
+        .with("no-op", |_| Ok(Vec::new()))
+        .with("sleep", |call| {
+            let seconds: f64 = std::str::from_utf8(call.input)?.parse()?;
+            std::thread::sleep(Duration::from_secs_f64(seconds));
+            Ok(Vec::new())
+        });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let mut agents = tokio::task::JoinSet::new();
+        for number in 0..arguments.count {
+            let name = format!("{}-{number}", std::process::id());
+            agents.spawn(
+                Agent::new(AgentOptions {
+                    slots: arguments.slots,
+                    functions: functions.clone(),
+                    ..AgentOptions::new(access.clone(), &name)
+                })
+                .run(),
+            );
+        }
+        while let Some(ended) = agents.join_next().await {
+            ended??;
+        }
+        Ok(())
+    })
+}
+
+/// A server with its agents. They end with it.
+pub(super) struct Fleet {
+    pub(super) runtime: Runtime,
+    context: Context,
+    serving: Option<tokio::task::JoinHandle<Result<(), loxley_server::ServerError>>>,
+    agents: Vec<Child>,
+    /// None once somebody took it. It goes when everything else is gone.
+    directory: Option<TempDir>,
+}
+
+impl Fleet {
+    /// `processes` agents' processes of `count` agents with `slots` slots each.
+    pub(super) fn start(durable: bool, processes: u32, count: u32, slots: u32) -> Result<Self> {
+        let fleet = Self::start_in(tempfile::tempdir()?, durable)?;
+        fleet.with_agents(processes, count, slots)
+    }
+
+    /// A server on what is in this directory, without agents.
+    pub(super) fn start_in(directory: TempDir, durable: bool) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
+        let options = ServerOptions {
+            directory: directory.path().to_owned(),
+            listen: "127.0.0.1:0".parse()?,
+            url: None,
+            config: Config::default(),
+        };
+        let server = runtime.block_on(async {
+            match durable {
+                true => Server::start(options, |_| axum::Router::new()).await,
+                false => Server::start_in_memory(options, |_| axum::Router::new()).await,
+            }
+        })?;
+        let context = server.context().clone();
+        let serving = Some(runtime.spawn(server.run()));
+        Ok(Self {
+            runtime,
+            context,
+            serving,
+            agents: Vec::new(),
+            directory: Some(directory),
+        })
+    }
+
+    fn with_agents(mut self, processes: u32, count: u32, slots: u32) -> Result<Self> {
+        let directory = self.directory.as_ref().expect("nobody took it");
+        let access = directory.path().join(Access::FILE);
+        for _ in 0..processes {
+            self.agents.push(start_agents(&access, count, slots)?);
+        }
+        self.wait_for_agents(u64::from(processes * count))?;
+        Ok(self)
+    }
+
+    /// Stops everything in good order. What is left is on disk.
+    pub(super) fn stop(mut self) -> TempDir {
+        self.directory.take().expect("nobody took it")
+    }
+
+    pub(super) fn handle(&self) -> &Handle {
+        &self.context.handle
+    }
+
+    fn wait_for_agents(&self, count: u64) -> Result<()> {
+        let begun = Instant::now();
+        self.runtime.block_on(async {
+            while self.handle().fleet().await?.agent_count < count {
+                anyhow::ensure!(
+                    begun.elapsed() < Duration::from_secs(60),
+                    "agents are missing"
+                );
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            Ok(())
+        })
+    }
+
+    /// Seconds from the submission of a job to its end.
+    pub(super) fn time(&self, job: &JobRequest) -> f64 {
+        let begun = Instant::now();
+        let ended = self.runtime.block_on(async {
+            let accepted = self.handle().submit(job, "bench").await?;
+            self.handle().wait(accepted.id).await
+        });
+        let took = begun.elapsed().as_secs_f64();
+        let ended: JobInfo = ended.expect("the job is accepted and ends");
+        assert_eq!(
+            ended.tasks.succeeded, ended.tasks.total,
+            "every task succeeds"
+        );
+        took
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for agent in &mut self.agents {
+            let _ = agent.kill();
+            let _ = agent.wait();
+        }
+        self.context.stop();
+        if let Some(serving) = self.serving.take() {
+            let _ = self.runtime.block_on(serving);
+        }
+    }
+}
+
+fn start_agents(access: &Path, count: u32, slots: u32) -> Result<Child> {
+    let program = std::env::current_exe()?;
+    let mut command = Command::new(program);
+    command.arg("server-agents").arg(access);
+    command.args([count.to_string(), slots.to_string()]);
+    Ok(command.stdin(Stdio::null()).spawn()?)
+}
