@@ -93,13 +93,18 @@ impl Scheduler {
         let shares = self.config.quotas.user_shares && self.limits.has_rivals();
         let depth = self.config.prefetch.max_depth;
         while self.agents[agent].room(depth) > 0 {
-            let given = self.take_longest_chain(agent, shares, actions)
+            let given = self.run_urgent_copy(agent, actions)
+                || self.take_longest_chain(agent, shares, actions)
                 || self.start_own(agent, shares, actions)
                 || self.steal(agent, shares, actions)
                 || (shares && self.start_own(agent, false, actions))
                 || (shares && self.steal(agent, false, actions));
-            if !given {
-                self.ask_back_for(agent, actions);
+            if given {
+                continue;
+            }
+            self.ask_back_for(agent, actions);
+            let expects_work = self.agents[agent].awaited > 0;
+            if expects_work || !self.run_second_copy(agent, None, actions) {
                 break;
             }
         }

@@ -210,6 +210,12 @@ impl Queue {
         front.map(|front| front.task).or_else(mixed)
     }
 
+    /// The priority of what comes next.
+    pub(crate) fn highest_priority(&self) -> Option<Priority> {
+        let index = self.occupied.checked_ilog2()?;
+        Priority::all().nth(index as usize)
+    }
+
     /// The highest level with tasks.
     fn top(&self) -> Option<&Level> {
         let index = self.occupied.checked_ilog2()?;

@@ -68,6 +68,8 @@ pub struct Scheduler {
     pub(crate) retracts: u32,
     /// How many second copies are under way.
     pub(crate) copies: u32,
+    /// Agents that run a slow task for whose second copy nobody had room. Some may be done with it.
+    pub(crate) overdue: BTreeSet<AgentRef>,
     /// Agents that are kept full and hold tasks they have not started, by how many.
     pub(crate) backlogged: BTreeSet<(u32, AgentRef)>,
     /// Queued tasks with others behind them, in the order in which the whole fleet should start them.
@@ -118,6 +120,7 @@ impl Scheduler {
             locations: BTreeMap::new(),
             retracts: 0,
             copies: 0,
+            overdue: BTreeSet::new(),
             backlogged: BTreeSet::new(),
             chained: BTreeSet::new(),
             probes: BTreeSet::new(),

@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use loxley_model::{AgentId, Failure, Lease, Span, Time};
+use loxley_model::{AgentId, Failure, Lease, Priority, Span, Time};
 
 use crate::agents::InHand;
 use crate::leases::Held;
@@ -20,6 +20,9 @@ const SHORTEST: Span = Span::from_millis(10);
 
 /// How soon to look again at a task of which nobody can say whether it is slow.
 const FIRST_LOOK: Span = Span::from_millis(100);
+
+/// So many agents with slow tasks are looked at for one that is idle.
+const LOOKS_MAX: usize = 32;
 
 /// When something is to be done about a running task.
 #[derive(Clone, Copy, Debug)]
@@ -169,10 +172,15 @@ impl Scheduler {
         if held == Held::Copy || copied {
             return;
         }
-        let spec = &self.lots.kind_at(self.tasks[task].kind).spec;
-        let (speculate, checkpoints) = (spec.speculate, spec.checkpoints);
-        if speculate && self.config.speculation.enabled && self.is_within_budget() {
-            self.speculate(task, actions);
+        let checkpoints = self.lots.kind_at(self.tasks[task].kind).spec.checkpoints;
+        if self.may_be_copied(task) && self.is_within_budget() {
+            match self.idle_agent_for(task) {
+                Some(agent) => self.start_copy(task, agent, actions),
+                // The first agent that has nothing better to do takes it.
+                None => {
+                    self.overdue.insert(self.tasks[task].agent);
+                }
+            }
         } else if checkpoints && self.config.work_stealing.allow_task_migration {
             self.migrate(task, actions);
         }
@@ -183,10 +191,73 @@ impl Scheduler {
         f64::from(self.copies) < budget.max(1.0)
     }
 
-    fn speculate(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
-        let Some(agent) = self.idle_agent_for(task) else {
-            return;
+    /// Lets an agent with a free slot run the second copy of a slow task, if one waits for such an
+    /// agent: one that is more urgent than `than`, where something else could run instead.
+    pub(crate) fn run_second_copy(
+        &mut self,
+        idle: AgentRef,
+        than: Option<Priority>,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        if self.overdue.is_empty() || !self.agents[idle].has_free_slot() || !self.is_within_budget()
+        {
+            return false;
+        }
+        let holders: Vec<AgentRef> = self.overdue.iter().copied().take(LOOKS_MAX).collect();
+        for holder in holders.into_iter().filter(|holder| *holder != idle) {
+            let slow = self.slow_in_hand(holder);
+            if slow.is_empty() {
+                self.overdue.remove(&holder);
+            }
+            let admission = self.admission(false);
+            let fits = slow.into_iter().find(|task| {
+                let this = &self.tasks[*task];
+                let class = self.lots.at(this.lot).class;
+                than.is_none_or(|than| this.priority > than)
+                    && self.is_capable(class, self.agents[idle].cohort)
+                    && admission.bar(&self.agents[idle], this.lot).is_none()
+            });
+            if let Some(task) = fits {
+                self.start_copy(task, idle, actions);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The same, where it is more urgent than all that waits in the agent's own queue.
+    pub(crate) fn run_urgent_copy(&mut self, agent: AgentRef, actions: &mut Vec<Action>) -> bool {
+        let waiting = self.agents[agent].queue.highest_priority();
+        waiting.is_some() && self.run_second_copy(agent, waiting, actions)
+    }
+
+    /// What an agent runs that is slow and may have a second copy, but has none.
+    fn slow_in_hand(&self, holder: AgentRef) -> Vec<TaskRef> {
+        let Some(holder) = self.agents.get(holder) else {
+            return Vec::new();
         };
+        let slow = |held: &&InHand| match self.running_under(held.task, held.lease) {
+            Some((Held::First, started)) => {
+                self.may_be_copied(held.task) && self.due(held.task, started).straggler <= self.now
+            }
+            _ => false,
+        };
+        holder
+            .in_hand
+            .iter()
+            .filter(slow)
+            .map(|held| held.task)
+            .collect()
+    }
+
+    fn may_be_copied(&self, task: TaskRef) -> bool {
+        let this = &self.tasks[task];
+        let copied = this.extra.as_ref().is_some_and(|extra| extra.copied);
+        let speculate = self.lots.kind_at(this.kind).spec.speculate;
+        speculate && !copied && self.config.speculation.enabled
+    }
+
+    fn start_copy(&mut self, task: TaskRef, agent: AgentRef, actions: &mut Vec<Action>) {
         let lease = self.next_lease();
         let first = self.agents[self.tasks[task].agent].id;
         let copy = Copy {

@@ -192,7 +192,8 @@ fn a_straggler_that_began_before_its_like_were_known_gets_a_copy() {
     world.submit(tasks);
     let stuck = world.ask(slow).expect("a task");
     world.start(stuck);
-    while let Some(task) = world.ask(quick) {
+    for _ in 0..7 {
+        let task = world.ask(quick).expect("a task");
         world.start(task);
         world.advance(Span::from_millis(50));
         world.finish(task);
@@ -202,12 +203,61 @@ fn a_straggler_that_began_before_its_like_were_known_gets_a_copy() {
         want: 1,
     });
     for _ in 0..100 {
-        world.advance(Span::from_millis(20));
         if world.given(quick).is_some() {
             break;
         }
+        world.advance(Span::from_millis(20));
     }
     assert_eq!(world.given(quick).map(|(task, _)| task), Some(stuck.0));
+}
+
+/// One agent has a slow task for whose copy nobody has room, another is busy with the last task of
+/// its queue, on which one more of priority `waiting` may lie.
+fn a_straggler_without_help(waiting: Option<u8>) -> (World, TaskId, AgentId, (TaskId, Lease)) {
+    let mut world = World::new(Config::default());
+    let (slow, busy) = (world.join(1, &[]), world.join(2, &[]));
+    let kind = TaskKind {
+        speculate: true,
+        ..TaskKind::default()
+    };
+    let tasks: Vec<TaskSpec> = (0..7).map(|_| world.new_task_of(kind.clone(), 3)).collect();
+    world.submit(tasks);
+    let stuck = world.ask(slow).expect("a task");
+    world.start(stuck);
+    for _ in 0..6 {
+        let task = world.ask(busy).expect("a task");
+        world.start(task);
+        world.advance(Span::from_millis(50));
+        world.finish(task);
+    }
+    let long = world.new_task(&[], 3);
+    world.submit_onto(busy, long);
+    let last = world.ask(busy).expect("its own task");
+    world.start(last);
+    if let Some(priority) = waiting {
+        let task = world.new_task(&[], priority);
+        world.submit_onto(busy, task);
+    }
+    // Long past the moment at which it counts as slow, and just after a look at it.
+    world.advance(Span::from_secs(60));
+    (world, stuck.0, busy, last)
+}
+
+#[test]
+fn the_first_agent_that_is_idle_helps_a_straggler_at_once() {
+    let (mut world, stuck, busy, last) = a_straggler_without_help(None);
+    world.finish(last);
+    assert_eq!(world.ask(busy).map(|(task, _)| task), Some(stuck));
+}
+
+#[test]
+fn the_copy_of_a_straggler_goes_before_what_is_less_urgent_and_behind_the_rest() {
+    for (waiting, copied) in [(2, true), (3, false), (4, false)] {
+        let (mut world, stuck, busy, last) = a_straggler_without_help(Some(waiting));
+        world.finish(last);
+        let given = world.ask(busy).map(|(task, _)| task);
+        assert_eq!(given == Some(stuck), copied, "priority {waiting} waits");
+    }
 }
 
 #[test]

@@ -52,6 +52,7 @@ pub struct Snapshot {
     arrivals: u64,
     retracts: u32,
     copies: u32,
+    overdue: Vec<u32>,
     mean_cost: f64,
     small_live: u64,
     counts: Counts,

@@ -46,6 +46,7 @@ impl Scheduler {
             arrivals,
             retracts,
             copies,
+            overdue,
             mean_cost,
             small_live,
             counts,
@@ -113,6 +114,8 @@ impl Scheduler {
             generation,
             &sizes,
         )?;
+        let overdue = overdue.into_iter().map(|agent| sizes.agent(agent));
+        let overdue = overdue.collect::<Result<_>>()?;
         let places = |(number, agent): (u32, u32)| Ok((number, sizes.agent(agent)?));
         let backlogged = backlogged.into_iter().map(places).collect::<Result<_>>()?;
         let probes = probes
@@ -141,6 +144,7 @@ impl Scheduler {
             locations: locations.into_iter().collect(),
             retracts,
             copies,
+            overdue,
             backlogged,
             chained: BTreeSet::new(),
             probes: probes.collect::<Result<_>>()?,

@@ -45,6 +45,11 @@ impl Scheduler {
             arrivals: self.arrivals,
             retracts: self.retracts,
             copies: self.copies,
+            overdue: self
+                .overdue
+                .iter()
+                .map(|agent| agent.index() as u32)
+                .collect(),
             mean_cost: self.mean_cost,
             small_live: self.small_live,
             counts: self.counts,
