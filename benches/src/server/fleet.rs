@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use loxley_agent::{Agent, AgentOptions, Functions};
 use loxley_api::{Access, JobInfo, JobRequest};
-use loxley_policy::Config;
 use loxley_server::engine::Handle;
 use loxley_server::{Context, Server, ServerOptions};
 use tempfile::TempDir;
@@ -76,12 +75,7 @@ impl Fleet {
             .worker_threads(2)
             .enable_all()
             .build()?;
-        let options = ServerOptions {
-            directory: directory.path().to_owned(),
-            listen: "127.0.0.1:0".parse()?,
-            url: None,
-            config: Config::default(),
-        };
+        let options = ServerOptions::new(directory.path().to_owned());
         let server = runtime.block_on(async {
             match durable {
                 true => Server::start(options, |_| axum::Router::new()).await,

@@ -205,7 +205,8 @@ impl RetryRequest {
 impl TokenRequest {
     /// Whether such a token can be made. Its name becomes part of no path.
     pub fn check(&self) -> Check {
-        name("name", &self.name)
+        name("name", &self.name)?;
+        optional_name("user", self.user.as_deref())
     }
 }
 

@@ -488,6 +488,8 @@ pub struct TokenInfo {
     pub name: String,
     /// What it allows.
     pub role: Role,
+    /// For whom its jobs count.
+    pub user: String,
     /// When it was made.
     pub created_unix_ms: u64,
 }

@@ -18,7 +18,8 @@ pub struct JobRequest {
     /// What people call it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// For whom it counts where users have shares; the name of the token when absent.
+    /// For whom it counts where users have shares; the user of the token when absent. Only an admin may
+    /// name another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Chosen by the client, different for each job: a second request with the same key is answered
@@ -419,6 +420,21 @@ pub struct TokenRequest {
     pub name: String,
     /// What it allows.
     pub role: Role,
+    /// For whom its jobs count; the name when absent. Several tokens may count for one user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+impl TokenRequest {
+    /// A token whose jobs count for its own name.
+    #[must_use]
+    pub fn new(name: &str, role: Role) -> Self {
+        Self {
+            name: name.to_owned(),
+            role,
+            user: None,
+        }
+    }
 }
 
 const fn one() -> u64 {

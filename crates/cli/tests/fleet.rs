@@ -327,6 +327,19 @@ fn roles_hold_on_the_command_line() {
     assert_eq!(with("agent", &["submit", "--", "true"]), 7);
     assert_eq!(with("submit", &["submit", "--wait", "--", "true"]), 0);
     assert_eq!(with("submit", &["server", "stop"]), 7);
+    // Whoever may submit may not do so in the name of others.
+    let for_ada = ["submit", "--user", "ada", "--", "true"];
+    assert_eq!((with("submit", &for_ada), fleet.code(&for_ada)), (7, 0));
+    let words = [
+        "server", "token", "create", "ci", "--role", "submit", "--out",
+    ];
+    let said = fleet.json(&[&words[..], &["ci.json", "--user", "ada", "--json"]].concat());
+    assert_eq!(
+        (&said[0]["user"], &said[0]["token"]),
+        (&"ada".into(), &Value::Null)
+    );
+    assert_eq!(with("ci", &for_ada), 0);
+    fleet.ok(&["server", "token", "revoke", "ci"]);
     assert_eq!(with("read", &["agent", "start", "--log", "error"]), 7);
     fleet.ok(&["server", "token", "revoke", "submit"]);
     assert_eq!(with("submit", &["submit", "--", "true"]), 7);
@@ -336,7 +349,7 @@ fn roles_hold_on_the_command_line() {
     let list = fleet.ok(&["server", "token", "list"]);
     assert_eq!(
         list,
-        "name   role\nadmin  admin\nread   read\nagent  agent\n"
+        "name   role   user\nadmin  admin  admin\nread   read   read\nagent  agent  agent\n"
     );
 }
 

@@ -27,6 +27,8 @@ pub struct Caller {
     pub role: Role,
     /// What its token is called.
     pub name: Arc<str>,
+    /// For whom its jobs count.
+    pub user: Arc<str>,
 }
 
 impl Caller {
@@ -40,6 +42,24 @@ impl Caller {
         }
         let message = format!("a token of role `{}` does not allow this", self.role);
         Err(ApiError::new(ErrorCode::Forbidden, message))
+    }
+
+    /// For whom a job counts that names this user, or none. Shares and quotas go by users, so nobody but an
+    /// admin may hand in work in the name of somebody else.
+    ///
+    /// # Errors
+    /// When the token is for another user.
+    pub fn act_for<'a>(&'a self, user: Option<&'a str>) -> Result<&'a str, ApiError> {
+        match user {
+            Some(user) if *user != *self.user && self.role != Role::Admin => {
+                let own = &self.user;
+                let message = format!("this token counts for `{own}`, not for `{user}`");
+                let error = ApiError::new(ErrorCode::Forbidden, message);
+                Err(error.with_help("only an admin may submit for somebody else"))
+            }
+            Some(user) => Ok(user),
+            None => Ok(&self.user),
+        }
     }
 }
 
@@ -77,8 +97,17 @@ pub enum GateError {
 struct Known {
     name: String,
     role: Role,
+    /// The name, where none is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
     hash: TokenHash,
     created_unix_ms: u64,
+}
+
+impl Known {
+    fn user(&self) -> &str {
+        self.user.as_deref().unwrap_or(&self.name)
+    }
 }
 
 /// The door of a server.
@@ -140,6 +169,7 @@ impl Gate {
         Some(Caller {
             role: known.role,
             name: known.name.as_str().into(),
+            user: known.user().into(),
         })
     }
 
@@ -155,7 +185,7 @@ impl Gate {
         });
         let token = match earlier {
             Some(access) => access.token,
-            None => self.replace("admin", Role::Admin)?,
+            None => self.replace(&TokenRequest::new("admin", Role::Admin))?,
         };
         let access = Access {
             url: url.to_owned(),
@@ -183,7 +213,7 @@ impl Gate {
             let message = format!("there are {TOKENS_MAX} tokens");
             return Err(ApiError::new(ErrorCode::TooLarge, message));
         }
-        let made = self.replace(&request.name, request.role);
+        let made = self.replace(request);
         made.map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string()))
     }
 
@@ -215,24 +245,26 @@ impl Gate {
         let infos = tokens.iter().map(|known| TokenInfo {
             name: known.name.clone(),
             role: known.role,
+            user: known.user().to_owned(),
             created_unix_ms: known.created_unix_ms,
         });
         infos.collect()
     }
 
     /// A new token under a name, in place of the one that had it.
-    fn replace(&self, name: &str, role: Role) -> Result<Token, GateError> {
+    fn replace(&self, request: &TokenRequest) -> Result<Token, GateError> {
         let token = Token::random();
         let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
         let mut changed: Vec<Known> = tokens
             .iter()
-            .filter(|known| known.name != name)
+            .filter(|known| known.name != request.name)
             .cloned()
             .collect();
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         changed.push(Known {
-            name: name.to_owned(),
-            role,
+            name: request.name.clone(),
+            role: request.role,
+            user: request.user.clone(),
             hash: token.hash(),
             created_unix_ms: now.map_or(0, |since| since.as_millis() as u64),
         });
@@ -313,10 +345,7 @@ mod tests {
     fn a_token_opens_the_door_until_it_is_taken_back_and_survives_a_restart() {
         let scratch = tempfile::tempdir().unwrap();
         let gate = Gate::open(scratch.path()).unwrap();
-        let request = TokenRequest {
-            name: "ci".to_owned(),
-            role: Role::Read,
-        };
+        let request = TokenRequest::new("ci", Role::Read);
         let token = gate.create(&request).unwrap();
         assert_eq!(gate.create(&request).unwrap_err().code, ErrorCode::Conflict);
         let again = Gate::open(scratch.path()).unwrap();
@@ -332,6 +361,29 @@ mod tests {
         again.revoke("ci").unwrap();
         assert_eq!(again.caller(token.reveal()), None);
         assert!(again.revoke("ci").is_err());
+    }
+
+    #[test]
+    fn nobody_but_an_admin_acts_for_somebody_else() {
+        let scratch = tempfile::tempdir().unwrap();
+        let gate = Gate::open(scratch.path()).unwrap();
+        let caller = |name: &str, role, user: Option<&str>| {
+            let mut request = TokenRequest::new(name, role);
+            request.user = user.map(str::to_owned);
+            let token = gate.create(&request).unwrap();
+            gate.caller(token.reveal()).unwrap()
+        };
+        let ada = caller("ada", Role::Submit, None);
+        let laptop = caller("laptop", Role::Submit, Some("ada"));
+        let admin = caller("chief", Role::Admin, None);
+        for caller in [&ada, &laptop] {
+            assert_eq!(caller.act_for(None).unwrap(), "ada");
+            assert_eq!(caller.act_for(Some("ada")).unwrap(), "ada");
+            let refused = caller.act_for(Some("bob")).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::Forbidden);
+        }
+        assert_eq!(admin.act_for(Some("bob")).unwrap(), "bob");
+        assert_eq!(admin.act_for(None).unwrap(), "chief");
     }
 
     #[test]

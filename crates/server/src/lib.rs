@@ -19,6 +19,10 @@ mod listen;
 mod outputs;
 mod server;
 mod session;
+mod stall;
 
 pub use gate::{Caller, Gate, GateError};
+pub use listen::ConnectionLimits;
 pub use server::{Context, Server, ServerError, ServerOptions};
+#[doc(hidden)]
+pub use session::hear_frames;

@@ -3,6 +3,7 @@
 //! What must stay true: a peer that says nothing, says it slowly or says too much is cut off, and costs
 //! nobody but itself.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,31 +17,69 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use loxley_api::{ApiError, ErrorBody, ErrorCode};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::gate::Gate;
+use crate::stall::Guarded;
 
-/// How many connections may be open.
-const CONNECTIONS_MAX: usize = 20_000;
-/// How long a peer has for the TLS handshake, and for the head of a request.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// What a peer may take, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionLimits {
+    /// How many connections may be open.
+    pub connections_max: usize,
+    /// How long a peer has for the TLS handshake, for its first words, and for the head of a request.
+    pub handshake_time: Duration,
+    /// How long a peer may not read what is written to it.
+    pub stall_time: Duration,
+    /// How much the system keeps for a peer that does not read, in bytes; it may take this for less or for
+    /// twice as much.
+    pub send_buffer_bytes: u32,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self {
+            connections_max: 20_000,
+            handshake_time: Duration::from_secs(10),
+            stall_time: Duration::from_secs(30),
+            send_buffer_bytes: 1 << 20,
+        }
+    }
+}
+
 /// How often a silent HTTP/2 peer is asked whether it is there, and how long it has to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// How long open requests have when the server stops.
 const FAREWELL_TIME: Duration = Duration::from_secs(3);
+
+/// Takes the port. Connections inherit what is kept for them.
+pub(crate) fn bind(address: SocketAddr, limits: &ConnectionLimits) -> io::Result<TcpListener> {
+    /// So many may knock while we are busy with others.
+    const BACKLOG: u32 = 1024;
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // A server that starts again takes its port back from connections that have yet to die.
+    socket.set_reuseaddr(true)?;
+    socket.set_send_buffer_size(limits.send_buffer_bytes)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// Serves connections until it is told to stop.
 pub(crate) async fn serve(
     listener: TcpListener,
     gate: Arc<Gate>,
     router: Router,
+    limits: ConnectionLimits,
     mut stop: watch::Receiver<bool>,
 ) {
     let acceptor = TlsAcceptor::from(gate.tls());
     let router = router.layer(axum::middleware::from_fn_with_state(gate, authenticate));
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let room = Arc::new(Semaphore::new(limits.connections_max));
     let connections = tokio_util::task::TaskTracker::new();
     loop {
         let accepted = tokio::select! {
@@ -60,7 +99,14 @@ pub(crate) async fn serve(
             tracing::warn!(%peer, "too many connections");
             continue;
         };
-        let connection = talk(acceptor.clone(), stream, peer, router.clone(), stop.clone());
+        let talk = Talk {
+            acceptor: acceptor.clone(),
+            peer,
+            router: router.clone(),
+            limits,
+            stop: stop.clone(),
+        };
+        let connection = talk.hold(stream);
         connections.spawn(async move {
             connection.await;
             drop(permit);
@@ -71,48 +117,66 @@ pub(crate) async fn serve(
     let _ = tokio::time::timeout(FAREWELL_TIME, connections.wait()).await;
 }
 
-async fn talk(
+/// One connection.
+struct Talk {
     acceptor: TlsAcceptor,
-    stream: TcpStream,
     peer: SocketAddr,
     router: Router,
-    mut stop: watch::Receiver<bool>,
-) {
-    let _ = stream.set_nodelay(true);
-    let shaken = tokio::time::timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await;
-    let stream = match shaken {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(%peer, %error, "no handshake"),
-        Err(_) => return tracing::debug!(%peer, "the handshake took too long"),
-    };
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HANDSHAKE_TIME)
-        .max_buf_size(64 << 10);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE)
-        .max_concurrent_streams(256)
-        .max_header_list_size(64 << 10)
-        .initial_stream_window_size(1 << 20)
-        .initial_connection_window_size(4 << 20)
-        .max_send_buf_size(1 << 20);
-    let service = TowerToHyperService::new(router);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
-    tokio::select! {
-        ended = connection.as_mut() => {
-            if let Err(error) = ended {
-                tracing::debug!(%peer, error, "a connection ended badly");
+    limits: ConnectionLimits,
+    stop: watch::Receiver<bool>,
+}
+
+impl Talk {
+    async fn hold(mut self, stream: TcpStream) {
+        let peer = self.peer;
+        let _ = stream.set_nodelay(true);
+        let shaking = self.acceptor.accept(stream);
+        let stream = match tokio::time::timeout(self.limits.handshake_time, shaking).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return tracing::debug!(%peer, %error, "no handshake"),
+            Err(_) => return tracing::debug!(%peer, "the handshake took too long"),
+        };
+        let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let stream = Guarded::new(stream, self.limits.handshake_time, self.limits.stall_time);
+        let builder = self.builder(is_h2);
+        let service = TowerToHyperService::new(self.router);
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(connection);
+        tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%peer, error, "a connection ended badly");
+                }
+            }
+            () = told(&mut self.stop) => {
+                connection.as_mut().graceful_shutdown();
+                let _ = connection.await;
             }
         }
-        () = told(&mut stop) => {
-            connection.as_mut().graceful_shutdown();
-            let _ = connection.await;
+    }
+
+    /// Speaks what was agreed on with the handshake: to find out by listening would take a peer's word, and
+    /// for that there is no limit.
+    fn builder(&self, is_h2: bool) -> Builder<TokioExecutor> {
+        let mut builder = Builder::new(TokioExecutor::new());
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.handshake_time)
+            .max_buf_size(64 << 10);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE)
+            .max_concurrent_streams(256)
+            .max_header_list_size(64 << 10)
+            .initial_stream_window_size(1 << 20)
+            .initial_connection_window_size(4 << 20)
+            .max_send_buf_size(1 << 20);
+        match is_h2 {
+            true => builder.http2_only(),
+            false => builder.http1_only(),
         }
     }
 }

@@ -10,11 +10,11 @@ use axum::Router;
 use loxley_api::{Access, ApiError, ServerInfo};
 use loxley_journal::{AppendError, Journal, Notice, OpenError, SqliteJournal};
 use loxley_policy::Config;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::engine::{self, EngineOptions, Handle, HistorySource, RecoverError, Running};
 use crate::gate::{Gate, GateError};
+use crate::listen::{self, ConnectionLimits};
 use crate::session::AgentService;
 
 /// How a server is started.
@@ -28,6 +28,22 @@ pub struct ServerOptions {
     pub url: Option<String>,
     /// The configuration of the scheduler.
     pub config: Config,
+    /// What a connection may take.
+    pub limits: ConnectionLimits,
+}
+
+impl ServerOptions {
+    /// A server in this directory, on any free port of this machine, with nothing special.
+    #[must_use]
+    pub fn new(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            listen: SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0)),
+            url: None,
+            config: Config::default(),
+            limits: ConnectionLimits::default(),
+        }
+    }
 }
 
 /// Why a server did not start, or ended.
@@ -182,12 +198,12 @@ impl Server {
                 config: options.config,
             },
         )?;
-        let listen = |source| ServerError::Listen {
+        let refused = |source| ServerError::Listen {
             address: options.listen,
             source,
         };
-        let listener = TcpListener::bind(options.listen).await.map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
+        let listener = listen::bind(options.listen, &options.limits).map_err(refused)?;
+        let address = listener.local_addr().map_err(refused)?;
         let url = options.url.unwrap_or_else(|| format!("https://{address}"));
         let access = gate.write_access(&url)?;
         let started = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -205,7 +221,13 @@ impl Server {
         let router = Router::new()
             .route_service(AgentService::PATH, AgentService::server(handle))
             .merge(routes(context.clone()));
-        let serving = tokio::spawn(crate::listen::serve(listener, gate, router, stopped));
+        let serving = tokio::spawn(listen::serve(
+            listener,
+            gate,
+            router,
+            options.limits,
+            stopped,
+        ));
         Ok(Self {
             context,
             address,

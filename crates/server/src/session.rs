@@ -124,6 +124,33 @@ async fn listen(handle: Handle, agent: AgentId, link: Link, mut said: Streaming<
     handle.disconnect(agent, session).await;
 }
 
+/// Hears the frames of one agent as if they came over a connection, then hangs up: what fuzzing drives.
+///
+/// # Errors
+/// When the agent is refused.
+#[doc(hidden)]
+pub async fn hear_frames(handle: &Handle, frames: Vec<wire::AgentFrame>) -> Result<(), Status> {
+    let mut frames = frames.into_iter();
+    let hello = frames.next().and_then(|frame| frame.hello);
+    let hello = hello.ok_or_else(|| Status::invalid_argument("the first frame must be a hello"))?;
+    check(&hello)?;
+    let (outbox, _inbox) = mpsc::channel(FRAMES_MAX);
+    let link = Link {
+        session: 1,
+        frames: outbox,
+        cut: Arc::new(Notify::new()),
+    };
+    let connected = handle.connect(hello, link).await;
+    let agent = connected.map_err(|error| status(&error))?;
+    for frame in frames {
+        take_outputs(handle, &frame);
+        let heard = handle.hear(agent, 1, frame).await;
+        heard.map_err(|error| status(&error))?;
+    }
+    handle.disconnect(agent, 1).await;
+    Ok(())
+}
+
 fn take_outputs(handle: &Handle, frame: &wire::AgentFrame) {
     let outputs = handle.outputs();
     for output in &frame.outputs {

@@ -199,7 +199,7 @@ async fn a_wrong_token_gets_nothing_and_a_role_no_more_than_its_own() {
         let token = server
             .context
             .gate
-            .create(&TokenRequest { name, role })
+            .create(&TokenRequest::new(&name, role))
             .unwrap();
         let mut options = server.options(role.name(), 1);
         options.access.token = token;

@@ -151,10 +151,7 @@ async fn an_agent_that_makes_no_sense_is_refused_with_a_reason() {
         let status = refused(access, &access.token, frames).await;
         assert_eq!(status.code(), code, "{status:?}");
     }
-    let submitter = TokenRequest {
-        name: "submitter".to_owned(),
-        role: Role::Submit,
-    };
+    let submitter = TokenRequest::new("submitter", Role::Submit);
     let token = server.context.gate.create(&submitter).expect("a new name");
     let status = refused(access, &token, hello(|_| {})).await;
     assert_eq!(status.code(), Code::PermissionDenied);
@@ -189,6 +186,102 @@ async fn what_an_agent_says_of_other_agents_tasks_counts_for_nothing() {
     assert_eq!((fleet.tasks.succeeded, fleet.stale_answers), (0, 1000));
     let _agent = server.agent("honest", 2);
     assert_eq!(server.over(accepted.id).await.tasks.succeeded, 50);
+    server.stop().await;
+}
+
+/// An agent that says what it is told to say.
+struct Puppet {
+    frames: tokio::sync::mpsc::Sender<wire::AgentFrame>,
+    heard: tonic::Streaming<wire::ServerFrame>,
+}
+
+impl Puppet {
+    async fn connect(access: &Access, hello: wire::AgentFrame) -> Self {
+        let mut client = AgentsClient::new(channel(access).await);
+        let (frames, outbox) = tokio::sync::mpsc::channel(16);
+        frames.send(hello).await.expect("there is room");
+        let stream = tokio_stream::wrappers::ReceiverStream::new(outbox);
+        let mut request = tonic::Request::new(stream);
+        let token = format!("Bearer {}", access.token.reveal());
+        let token = token.parse().expect("a token is text");
+        request.metadata_mut().insert("authorization", token);
+        let session = client.session(request).await.expect("it is let in");
+        let heard = session.into_inner();
+        Self { frames, heard }
+    }
+
+    /// The next frame for which this holds.
+    async fn hear(&mut self, wanted: impl Fn(&wire::ServerFrame) -> bool) -> wire::ServerFrame {
+        let hearing = async {
+            loop {
+                let frame = self.heard.message().await.expect("it goes on");
+                let frame = frame.expect("it goes on");
+                if wanted(&frame) {
+                    return frame;
+                }
+            }
+        };
+        let heard = tokio::time::timeout(PATIENCE, hearing).await;
+        heard.expect("the server speaks")
+    }
+
+    /// Says that leases ended, and waits until that is on disk.
+    async fn finish(&mut self, number: u64, finished: Vec<wire::Finished>) {
+        let frame = wire::AgentFrame {
+            number,
+            finished,
+            ..wire::AgentFrame::default()
+        };
+        self.frames.send(frame).await.expect("there is room");
+        self.hear(|frame| frame.acknowledged >= number).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_given_twice_or_late_counts_once() {
+    let scratch = tempfile::tempdir().expect("there is room");
+    let server = TestServer::start(scratch.path()).await;
+    let request = array(function("echo", b""), 1);
+    let submitted = server.handle.submit(&request, "me").await;
+    let job = submitted.expect("it is accepted");
+    let introduction = || hello(|hello| hello.functions = vec!["echo".to_owned()]).remove(0);
+    let mut agent = Puppet::connect(&server.access, introduction()).await;
+    let frame = agent.hear(|frame| !frame.assign.is_empty()).await;
+    let (task, lease) = (frame.assign[0].task, frame.assign[0].lease);
+    let ended = |outcome: wire::Outcome| wire::Finished {
+        task,
+        lease,
+        outcome: outcome.into(),
+        ..wire::Finished::default()
+    };
+    let yes = || ended(wire::Outcome::Succeeded);
+    // Twice in one frame, again in another, and then the contrary.
+    agent.finish(1, vec![yes(), yes()]).await;
+    agent.finish(2, vec![yes()]).await;
+    agent.finish(3, vec![ended(wire::Outcome::Failed)]).await;
+    let counts = server.over(job.id).await.tasks;
+    assert_eq!((counts.succeeded, counts.failed), (1, 0));
+    let fleet = server.handle.fleet().await.expect("it answers");
+    assert_eq!((fleet.tasks.succeeded, fleet.stale_answers), (1, 3));
+    // A process that comes later under the same name cannot answer for a lease of the first.
+    drop(agent);
+    let again = array(function("echo", b""), 1);
+    let submitted = server.handle.submit(&again, "me").await;
+    let job = submitted.expect("it is accepted");
+    let mut introduction = introduction();
+    if let Some(hello) = &mut introduction.hello {
+        hello.process = 2;
+        hello.name = "another".to_owned();
+    }
+    let mut later = Puppet::connect(&server.access, introduction).await;
+    later
+        .finish(1, vec![yes(), ended(wire::Outcome::Failed)])
+        .await;
+    let fleet = server.handle.fleet().await.expect("it answers");
+    assert_eq!((fleet.tasks.succeeded, fleet.stale_answers), (1, 5));
+    drop(later);
+    let _honest = server.agent("honest", 1);
+    assert_eq!(server.over(job.id).await.tasks.succeeded, 1);
     server.stop().await;
 }
 

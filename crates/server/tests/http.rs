@@ -3,7 +3,6 @@
 //! Every test has a server of its own, on a port of its own.
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use axum::http::{Method, Request, StatusCode};
@@ -19,7 +18,6 @@ use loxley_api::{
 };
 use loxley_client::{Client, ClientError, command};
 use loxley_model::{JobId, TaskId};
-use loxley_policy::Config;
 use loxley_server::{Server, ServerError, ServerOptions, api};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -35,12 +33,7 @@ struct House {
 impl House {
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let options = ServerOptions {
-            directory: directory.path().to_owned(),
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            url: None,
-            config: Config::default(),
-        };
+        let options = ServerOptions::new(directory.path().to_owned());
         let server = Server::start(options, api::router).await.unwrap();
         Self {
             directory,
@@ -54,10 +47,7 @@ impl House {
     }
 
     async fn access(&self, role: Role) -> Access {
-        let request = TokenRequest {
-            name: format!("a {role}"),
-            role,
-        };
+        let request = TokenRequest::new(&format!("a {role}"), role);
         self.client().create_token(&request).await.unwrap()
     }
 
@@ -226,6 +216,29 @@ async fn a_role_can_do_what_it_may_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn a_job_counts_for_the_user_of_its_token() {
+    let house = House::new().await;
+    let mut laptop = TokenRequest::new("laptop", Role::Submit);
+    laptop.user = Some("ada".to_owned());
+    let access = house.client().create_token(&laptop).await.unwrap();
+    let ada = Client::new(&access).unwrap();
+    let mut job = command(["true"]);
+    assert_eq!(ada.submit(&job).await.unwrap().user, "ada");
+    job.user = Some("ada".to_owned());
+    assert_eq!(ada.submit(&job).await.unwrap().user, "ada");
+    // Whoever could name others could use up their shares.
+    job.user = Some("bob".to_owned());
+    let Err(ClientError::Refused(refusal)) = ada.submit(&job).await else {
+        panic!("it was accepted");
+    };
+    assert_eq!(refusal.code, ErrorCode::Forbidden);
+    assert_eq!(house.client().submit(&job).await.unwrap().user, "bob");
+    let tokens = house.client().tokens().await.unwrap();
+    let users: Vec<&str> = tokens.iter().map(|token| token.user.as_str()).collect();
+    assert_eq!(users, ["admin", "ada"]);
+}
+
+#[tokio::test]
 async fn another_certificate_is_not_accepted() {
     let house = House::new().await;
     let mut access = house.access.clone();
@@ -348,10 +361,7 @@ async fn names_and_paths_with_metacharacters_do_nothing() {
         let found = client.job(accepted.id).await.unwrap();
         assert_eq!(found.name.as_deref(), Some(name));
         assert_eq!(found.user, name);
-        let request = TokenRequest {
-            name: name.to_owned(),
-            role: Role::Read,
-        };
+        let request = TokenRequest::new(name, Role::Read);
         let access = client.create_token(&request).await.unwrap();
         assert_eq!(access.name, name);
         Client::new(&access).unwrap().server().await.unwrap();

@@ -1,10 +1,11 @@
 //! `loxley server`: run one, look at it, end it, and say who may use it.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use loxley_api::{Role, ServerInfo, TokenInfo, TokenRequest};
+use serde::Serialize;
 
 use super::connect::{Connect, print_json};
 use super::show;
@@ -36,6 +37,9 @@ be reached; 7 the server refused.";
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Start(start::Args),
+    #[command(
+        after_help = "Examples:\n  loxley server info\n  loxley server info --json | jq .fleet"
+    )]
     Info(PlainArgs),
     Health(HealthArgs),
     Drain(DrainArgs),
@@ -55,6 +59,7 @@ struct PlainArgs {
 
 /// Say what is wrong with the fleet, and what to do about it.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  loxley server health || echo 'look at the fleet'")]
 struct HealthArgs {
     #[command(flatten)]
     plain: PlainArgs,
@@ -62,6 +67,7 @@ struct HealthArgs {
 
 /// Have the server take no more jobs, finish those it has, and end.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  loxley server drain && loxley job wait all")]
 struct DrainArgs {
     #[command(flatten)]
     plain: PlainArgs,
@@ -70,6 +76,7 @@ struct DrainArgs {
 /// End the server now. Everything accepted is on disk and goes on at its next start; agents go on
 /// with what they run and come back by themselves.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  loxley server stop && loxley server start")]
 struct StopArgs {
     #[command(flatten)]
     plain: PlainArgs,
@@ -85,6 +92,8 @@ struct TokenArgs {
 #[derive(Debug, clap::Subcommand)]
 enum TokenCommand {
     Create(CreateArgs),
+    /// List all tokens, without their secrets.
+    #[command(after_help = "Examples:\n  loxley server token list")]
     List(PlainArgs),
     Revoke(RevokeArgs),
 }
@@ -94,21 +103,31 @@ enum TokenCommand {
 /// Whoever has the file has its role: admin may do everything; submit may submit, cancel and look;
 /// agent may run tasks and nothing else; read may look.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  loxley server token create rack1 --role agent --out agent.json\n  loxley server token create laptop --role submit --user ada --out ada.json"
+)]
 struct CreateArgs {
     /// What it is called: whose it is, or what for.
     name: String,
     /// What it allows: admin, submit, agent, read.
     #[arg(long)]
     role: Role,
+    /// For whom its jobs count, where users have shares [default: its name].
+    #[arg(long)]
+    user: Option<String>,
     /// Where to write the access file, with mode 0600 [default: standard output].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Print one JSON object also where the access file goes elsewhere: what it allows, without its secret.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     connect: Connect,
 }
 
 /// Make a token worthless, at once.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  loxley server token revoke rack1")]
 struct RevokeArgs {
     /// What it is called.
     name: String,
@@ -191,17 +210,35 @@ fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<Exit> {
     let request = TokenRequest {
         name: args.name.clone(),
         role: args.role,
+        user: args.user.clone(),
     };
     let client = args.connect.client()?;
     let access = client.call(async |client| client.create_token(&request).await)?;
     match &args.out {
         Some(path) => {
             access.write(path)?;
-            writeln!(io::stderr(), "wrote {}", path.display())?;
+            match args.json {
+                true => print_json(
+                    out,
+                    &Written {
+                        path,
+                        request: &request,
+                    },
+                )?,
+                false => writeln!(io::stderr(), "wrote {}", path.display())?,
+            }
         }
         None => print_json(out, &access)?,
     }
     Ok(Exit::Done)
+}
+
+/// What `token create --out --json` prints.
+#[derive(Serialize)]
+struct Written<'a> {
+    path: &'a Path,
+    #[serde(flatten)]
+    request: &'a TokenRequest,
 }
 
 fn print_tokens(tokens: &[TokenInfo], json: bool, out: &mut dyn Write) -> Result<Exit> {
@@ -209,9 +246,10 @@ fn print_tokens(tokens: &[TokenInfo], json: bool, out: &mut dyn Write) -> Result
         tokens.iter().try_for_each(|token| print_json(out, token))?;
         return Ok(Exit::Done);
     }
-    let mut table = Table::new(["name", "role"]);
+    let mut table = Table::new(["name", "role", "user"]);
     for token in tokens {
-        table.row([token.name.clone(), token.role.to_string()]);
+        let (name, user) = (token.name.clone(), token.user.clone());
+        table.row([name, token.role.to_string(), user]);
     }
     table.print(out)?;
     Ok(Exit::Done)

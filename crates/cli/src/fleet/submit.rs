@@ -55,7 +55,8 @@ pub(crate) struct Args {
     /// What people call the job.
     #[arg(long)]
     name: Option<String>,
-    /// For whom it counts where users have shares [default: the name of the token].
+    /// For whom it counts where users have shares; only an admin may name somebody else [default: the
+    /// user of the token].
     #[arg(long)]
     user: Option<String>,
 

@@ -32,6 +32,7 @@ pub(super) struct SubmitParams {
     responses(
         (status = 201, description = "Accepted.", body = JobInfo),
         (status = 400, description = "It makes no sense; the message names the place.", body = ErrorBody),
+        (status = 403, description = "It names a user for whom the token does not count.", body = ErrorBody),
         (status = 413, description = "Too large.", body = ErrorBody),
         (status = 503, description = "The server drains or stops.", body = ErrorBody),
     )
@@ -43,7 +44,7 @@ pub(super) async fn submit(
     Body(request): Body<JobRequest>,
 ) -> Result<(StatusCode, Json<JobInfo>), Refusal> {
     let wait = wait_time("wait", params.wait.unwrap_or(0.0))?;
-    let user = request.user.as_deref().unwrap_or(&caller.name);
+    let user = caller.act_for(request.user.as_deref())?;
     let job = context.handle.submit(&request, user).await?;
     let job = match wait.is_zero() || job.state.is_over() {
         true => job,

@@ -43,17 +43,17 @@ impl TestServer {
     }
 
     pub(crate) async fn start_at(directory: &Path, listen: &str) -> Self {
-        let server = Server::start(
-            ServerOptions {
-                directory: directory.to_owned(),
-                listen: listen.parse().unwrap(),
-                url: None,
-                config: quick_config(),
-            },
-            |_| axum::Router::new(),
-        )
+        Self::start_with(ServerOptions {
+            listen: listen.parse().unwrap(),
+            config: quick_config(),
+            ..ServerOptions::new(directory.to_owned())
+        })
         .await
-        .unwrap();
+    }
+
+    pub(crate) async fn start_with(options: ServerOptions) -> Self {
+        let server = Server::start(options, loxley_server::api::router);
+        let server = server.await.unwrap();
         Self {
             access: server.access().clone(),
             handle: server.context().handle.clone(),

@@ -82,9 +82,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
     args.logs.start()?;
     let options = ServerOptions {
         url: args.host.as_deref().map(|host| url(host, args.listen)),
-        directory,
         listen: args.listen,
         config,
+        ..ServerOptions::new(directory)
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
