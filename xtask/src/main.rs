@@ -4,6 +4,7 @@
     reason = "a chore runner talks to the person who runs it"
 )]
 
+mod fuzz;
 mod python;
 mod tidy;
 
@@ -17,13 +18,16 @@ const HELP: &str = "\
 cargo xtask test          everything CI checks (format, lints, tests, quick model checks)
 cargo xtask test --long   the same, with the long sweeps and the exhaustive models
 cargo xtask test NAME...  only the named steps
-cargo xtask steps         the names of the steps";
+cargo xtask steps         the names of the steps
+cargo xtask fuzz NAME [SECONDS]  one fuzz target with libFuzzer, guided by coverage";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["test", rest @ ..] => test(rest),
+        ["fuzz", target] => fuzz::long(&Suite::new(false)?, target, "60"),
+        ["fuzz", target, seconds] => fuzz::long(&Suite::new(false)?, target, seconds),
         ["steps"] => {
             for step in STEPS {
                 eprintln!("{:10} {}", step.name, step.about);
@@ -75,6 +79,11 @@ const STEPS: &[Step] = &[
         run: unit,
     },
     Step {
+        name: "fuzz",
+        about: "what strangers send, for some seconds each",
+        run: fuzz::quick,
+    },
+    Step {
         name: "doc",
         about: "examples in the documentation",
         run: doc,
@@ -98,13 +107,7 @@ struct Suite {
 }
 
 fn test(words: &[&str]) -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .context("xtask has a parent folder")?;
-    let suite = Suite {
-        root: root.to_owned(),
-        long: words.contains(&"--long"),
-    };
+    let suite = Suite::new(words.contains(&"--long"))?;
     let wanted: Vec<&str> = words
         .iter()
         .copied()
@@ -223,6 +226,14 @@ fn loom(suite: &Suite) -> Result<()> {
 }
 
 impl Suite {
+    fn new(long: bool) -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .context("xtask has a parent folder")?;
+        let root = root.to_owned();
+        Ok(Self { root, long })
+    }
+
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.root);
