@@ -15,6 +15,9 @@ use crate::exit::Exit;
 pub(crate) struct Args {
     /// The shell.
     shell: Shell,
+    /// Print one JSON object with the script in it.
+    #[arg(long)]
+    json: bool,
 }
 
 const HELP: &str = "\
@@ -27,6 +30,15 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
     // Into memory first: the generator panics where its writer fails, and a pipe may be closed.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "loxley", &mut script);
-    out.write_all(&script)?;
+    if args.json {
+        let (shell, script) = (args.shell.to_string(), String::from_utf8_lossy(&script));
+        writeln!(
+            out,
+            "{}",
+            serde_json::json!({"shell": shell, "script": script})
+        )?;
+    } else {
+        out.write_all(&script)?;
+    }
     Ok(Exit::Done)
 }

@@ -148,4 +148,38 @@ mod tests {
     fn the_command_line_is_well_formed() {
         super::Cli::command().debug_assert();
     }
+
+    /// Every command that does something, by its words.
+    fn leaves(command: &clap::Command, words: &str) -> Vec<(String, clap::Command)> {
+        let words = format!("{words} {}", command.get_name());
+        let below: Vec<_> = command
+            .get_subcommands()
+            .filter(|below| below.get_name() != "help")
+            .flat_map(|below| leaves(below, &words))
+            .collect();
+        match below.is_empty() {
+            true => vec![(words, command.clone())],
+            false => below,
+        }
+    }
+
+    #[test]
+    fn every_command_takes_json_and_teaches_with_examples() {
+        let mut command = super::Cli::command();
+        command.build();
+        let leaves = leaves(&command, "");
+        assert!(leaves.len() > 30, "all of them: {}", leaves.len());
+        for (words, mut leaf) in leaves {
+            let json = leaf
+                .get_arguments()
+                .any(|arg| arg.get_long() == Some("json"));
+            assert!(json, "{words} has no --json");
+            let help = leaf.render_long_help().to_string();
+            assert!(help.contains("Examples:"), "{words} shows no example");
+            assert!(
+                leaf.get_about().is_some(),
+                "{words} does not say what it is for"
+            );
+        }
+    }
 }

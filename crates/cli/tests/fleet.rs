@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -665,4 +665,65 @@ fn a_session_looks_like_this() {
         "agent name state slots running queued done failed"
     );
     assert!(agents[1].ends_with(" ada alive 2 0 0 2 2"), "{agents:?}");
+}
+
+#[test]
+fn logs_are_followed_while_they_come_and_to_their_end() {
+    let fleet = Fleet::new();
+    let follow = |words: &[&str]| {
+        let mut command = fleet.command();
+        command.args(words).stdout(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    // While it runs.
+    let line = "echo first; sleep 2; printf second";
+    fleet.ok(&["submit", "--", "sh", "-c", line]);
+    let mut child = follow(&["task", "logs", "last", "--follow"]);
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut seen = String::new();
+    stdout.read_line(&mut seen).unwrap();
+    assert_eq!(seen, "first\n");
+    let job = &fleet.json(&["job", "info", "last", "--json"])[0];
+    assert_eq!(job["state"], "open", "it was seen before its end");
+    stdout.read_to_string(&mut seen).unwrap();
+    assert_eq!((seen.as_str(), wait(&mut child)), ("first\nsecond", 0));
+    // What is over is printed, and that is all.
+    assert_eq!(fleet.ok(&["job", "logs", "last", "-f"]), "first\nsecond");
+    // Several at once: lines stay whole, and each says whose it is. More tasks than slots.
+    let line = "echo a; printf b; sleep 0.4; echo c";
+    fleet.ok(&["submit", "--array", "1-5", "--", "sh", "-c", line]);
+    let text = fleet.ok(&["job", "logs", "last", "--follow", "--tag"]);
+    let first = fleet.json(&["job", "info", "last", "--json"])[0]["first_task"].as_u64();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    let tasks = first.unwrap()..first.unwrap() + 5;
+    let expected: Vec<String> = tasks
+        .flat_map(|task| ["a", "bc"].map(|line| format!("{task}\t{line}")))
+        .collect();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn ctrl_c_ends_the_following_and_not_the_task() {
+    let fleet = Fleet::new();
+    fleet.ok(&["submit", "--", "sh", "-c", "echo here; sleep 60"]);
+    let mut child = fleet
+        .command()
+        .args(["job", "logs", "last", "--follow", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut seen = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    stdout.read_line(&mut seen).unwrap();
+    let piece: Value = serde_json::from_str(&seen).unwrap();
+    assert_eq!(
+        (&piece["stream"], &piece["text"]),
+        (&"stdout".into(), &"here\n".into())
+    );
+    signal(child.id(), Signal::INT);
+    assert_eq!(wait(&mut child), 130);
+    let job = &fleet.json(&["job", "info", "last", "--json"])[0];
+    assert_eq!(job["state"], "open");
+    fleet.ok(&["job", "cancel", "last"]);
 }

@@ -6,9 +6,9 @@ use anyhow::Result;
 use loxley_api::AgentInfo;
 use loxley_client::{Client, ClientError};
 
-use super::connect::{Connect, print_json};
+use super::connect::Connect;
 use super::select::AgentSelector;
-use super::show;
+use super::things::{each, print_details, print_rows};
 use crate::exit::Exit;
 
 mod start;
@@ -34,6 +34,9 @@ Exit codes: 0 done; 5 there is no such agent; 6 the server cannot be reached; 7 
 enum Command {
     Start(Box<start::Args>),
     List(ListArgs),
+    #[command(
+        after_help = "Examples:\n  loxley agent info rack1-a\n  loxley agent info all --json"
+    )]
     Info(OneArgs),
     Drain(DrainArgs),
     Stop(StopArgs),
@@ -41,6 +44,7 @@ enum Command {
 
 /// List all agents.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  loxley agent list\n  loxley agent list --json | jq .name")]
 struct ListArgs {
     /// Print a JSON object for each, one per line.
     #[arg(long)]
@@ -64,6 +68,7 @@ struct OneArgs {
 
 /// Let agents finish what they run and end; they get nothing new.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  loxley agent drain rack1-a\n  loxley agent drain 3,5-8")]
 struct DrainArgs {
     #[command(flatten)]
     which: OneArgs,
@@ -71,6 +76,7 @@ struct DrainArgs {
 
 /// End agents now. What they ran is killed, and goes to other agents.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  loxley agent stop rack1-a")]
 struct StopArgs {
     #[command(flatten)]
     which: OneArgs,
@@ -96,27 +102,10 @@ fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Exit> {
     print_rows(&agents, args.json, out)
 }
 
-fn print_rows(agents: &[AgentInfo], json: bool, out: &mut dyn Write) -> Result<Exit> {
-    match json {
-        true => agents.iter().try_for_each(|agent| print_json(out, agent))?,
-        false => show::agents(out, agents)?,
-    }
-    Ok(Exit::Done)
-}
-
 fn info(args: &OneArgs, out: &mut dyn Write) -> Result<Exit> {
     let client = args.connect.client()?;
     let agents = client.call(async |client| args.agents.agents(client).await)?;
-    if args.json {
-        return print_rows(&agents, true, out);
-    }
-    for (number, agent) in agents.iter().enumerate() {
-        if number > 0 {
-            writeln!(out)?;
-        }
-        show::agent(out, agent)?;
-    }
-    Ok(Exit::Done)
+    print_details(&agents, args.json, out)
 }
 
 impl OneArgs {
@@ -127,11 +116,8 @@ impl OneArgs {
     ) -> Result<Exit> {
         let client = self.connect.client()?;
         let agents = client.call(async |client| {
-            let mut changed = Vec::new();
-            for agent in self.agents.agents(client).await? {
-                changed.push(act(client, &agent).await?);
-            }
-            Ok::<_, ClientError>(changed)
+            let agents = self.agents.agents(client).await?;
+            each(&agents, async |agent| act(client, agent).await).await
         })?;
         print_rows(&agents, self.json, out)
     }

@@ -1,17 +1,21 @@
 //! `loxley job`: look at jobs, wait for them, cancel them, try them again.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Result;
 use loxley_api::{JobFilter, JobInfo, JobState, TaskFilter, TaskState};
+use loxley_client::ClientError;
 use loxley_client::blocking::Client;
 use loxley_jobfile::amount::duration;
+use loxley_model::TaskId;
 
-use super::connect::{Connect, print_json};
+use super::connect::Connect;
+use super::output::OutputArgs;
 use super::select::{SELECTORS, Selector, jobs_of, tasks_of};
+use super::things::{Which, each, print_changes, print_details, print_rows};
+use super::wait;
 use super::wait::{Manner, Waited};
-use super::{show, task, wait};
 use crate::exit::Exit;
 
 /// Look at jobs, wait for them, cancel them, try them again.
@@ -28,6 +32,7 @@ Examples:
   loxley job info last
   loxley job wait 3,5-8 --progress
   loxley job logs last --state failed  the output of what failed
+  loxley job logs last --follow --tag  the output as it comes, until the job is over
   loxley job cancel all
 
 Exit codes: 0 done; 4 `wait` saw a task that failed or was cancelled; 5 there is no such job;
@@ -36,15 +41,24 @@ Exit codes: 0 done; 4 `wait` saw a task that failed or was cancelled; 5 there is
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     List(ListArgs),
-    Info(OneArgs),
+    /// Show everything about jobs.
+    #[command(after_help = "Examples:\n  loxley job info last\n  loxley job info 3,5-8 --json")]
+    Info(Which),
     Wait(WaitArgs),
     Logs(LogsArgs),
-    Cancel(OneArgs),
-    Retry(OneArgs),
+    /// End jobs: TERM to what runs, KILL after a grace; what waits never starts.
+    #[command(after_help = "Examples:\n  loxley job cancel last\n  loxley job cancel all")]
+    Cancel(Which),
+    /// Give the failed tasks of jobs another chance.
+    #[command(after_help = "Examples:\n  loxley job retry 7")]
+    Retry(Which),
 }
 
 /// List jobs, the newest first.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  loxley job list\n  loxley job list --state failed --user ada --limit 100\n  loxley job list --json | jq .name"
+)]
 struct ListArgs {
     /// Only jobs in this state: waiting, open, succeeded, failed, cancelled.
     #[arg(long, value_name = "STATE", value_parser = job_state)]
@@ -65,21 +79,11 @@ struct ListArgs {
     connect: Connect,
 }
 
-/// Arguments of commands that need only to know which.
-#[derive(Debug, clap::Args)]
-struct OneArgs {
-    /// Which jobs: last, all, or numbers like 1,3,5-8.
-    #[arg(value_name = "SELECTOR")]
-    jobs: Selector,
-    /// Print a JSON object for each, one per line.
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    connect: Connect,
-}
-
 /// Wait until jobs are over, also while the server restarts.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  loxley job wait last\n  loxley job wait 3,5-8 --progress --timeout 1h && echo fine"
+)]
 struct WaitArgs {
     /// Which jobs: last, all (that are not over), or numbers like 1,3,5-8.
     #[arg(value_name = "SELECTOR")]
@@ -97,23 +101,20 @@ struct WaitArgs {
     connect: Connect,
 }
 
-/// Print the output of a job's tasks: the end of it, as the server keeps it.
+/// Print the output of a job's tasks: the end of it, as the server keeps it, or all that comes.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  loxley job logs last\n  loxley job logs last --state failed --tag\n  loxley job logs last --follow --tag"
+)]
 struct LogsArgs {
     /// Which jobs: last, all, or numbers like 1,3,5-8.
     #[arg(value_name = "SELECTOR")]
     jobs: Selector,
     /// Only tasks in this state, such as failed.
-    #[arg(long, value_name = "STATE", value_parser = task_state)]
+    #[arg(long, value_name = "STATE", value_parser = task_state, conflicts_with = "follow")]
     state: Option<TaskState>,
-    /// Put the number of the task in front of each line.
-    #[arg(long)]
-    tag: bool,
-    /// Print a JSON object for each task, one per line.
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    connect: Connect,
+    output: OutputArgs,
 }
 
 pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
@@ -136,33 +137,13 @@ fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Exit> {
     };
     let client = args.connect.client()?;
     let jobs = client.call(async |client| jobs_of(client, filter, args.limit).await)?;
-    if args.json {
-        jobs.iter().try_for_each(|job| print_json(out, job))?;
-    } else {
-        show::jobs(out, &jobs)?;
-    }
-    Ok(Exit::Done)
+    print_rows(&jobs, args.json, out)
 }
 
-fn info(args: &OneArgs, out: &mut dyn Write) -> Result<Exit> {
+fn info(args: &Which, out: &mut dyn Write) -> Result<Exit> {
     let client = args.connect.client()?;
-    let jobs = client.call(async |client| args.jobs.jobs(client, |_| true).await)?;
-    print_all(&jobs, args.json, out)
-}
-
-fn print_all(jobs: &[JobInfo], json: bool, out: &mut dyn Write) -> Result<Exit> {
-    for (number, job) in jobs.iter().enumerate() {
-        match json {
-            true => print_json(out, job)?,
-            false => {
-                if number > 0 {
-                    writeln!(out)?;
-                }
-                show::job(out, job)?;
-            }
-        }
-    }
-    Ok(Exit::Done)
+    let jobs = client.call(async |client| args.which.jobs(client, |_| true).await)?;
+    print_details(&jobs, args.json, out)
 }
 
 fn wait_for(args: &WaitArgs, out: &mut dyn Write) -> Result<Exit> {
@@ -186,10 +167,7 @@ pub(super) fn finish_waiting(
 ) -> Result<Exit> {
     match wait::for_jobs(client, jobs, manner)? {
         Waited::Over(jobs) => {
-            match json {
-                true => jobs.iter().try_for_each(|job| print_json(out, job))?,
-                false => wait::summarize(&jobs)?,
-            }
+            print_changes(&jobs, json, out)?;
             Ok(wait::exit_of(&jobs))
         }
         broken_off => Ok(wait::broken_off(&broken_off, jobs)?),
@@ -197,57 +175,53 @@ pub(super) fn finish_waiting(
 }
 
 fn logs(args: &LogsArgs, out: &mut dyn Write) -> Result<Exit> {
-    let client = args.connect.client()?;
-    let jobs = client.call(async |client| args.jobs.jobs(client, |_| true).await)?;
+    let client = args.output.connect.client()?;
     let filter = TaskFilter {
         state: args.state,
         ..TaskFilter::default()
     };
-    for job in jobs {
-        let tasks = client.call(async |client| {
-            let found = tasks_of(client, job.id, &filter, u64::MAX).await;
-            found.map(|tasks| tasks.into_iter().map(|task| task.id).collect::<Vec<_>>())
-        })?;
-        task::print_outputs(&client, &tasks, args.tag, args.json, out)?;
+    let tasks = client.call(async |client| {
+        let mut tasks = Vec::new();
+        for job in args.jobs.jobs(client, |_| true).await? {
+            tasks.extend(tasks_of(client, job.id, &filter, u64::MAX).await?);
+        }
+        Ok::<_, ClientError>(tasks)
+    })?;
+    if args.output.follow {
+        return args.output.follow(&client, &tasks, out);
     }
+    let tasks: Vec<TaskId> = tasks.iter().map(|task| task.id).collect();
+    args.output.print(&client, &tasks, out)?;
     Ok(Exit::Done)
 }
 
-fn cancel(args: &OneArgs, out: &mut dyn Write) -> Result<Exit> {
-    let client = args.connect.client()?;
+fn cancel(args: &Which, out: &mut dyn Write) -> Result<Exit> {
     let is_open = |job: &JobInfo| !job.state.is_over();
-    let jobs = client.call(async |client| {
-        let mut cancelled = Vec::new();
-        for job in args.jobs.jobs(client, is_open).await? {
-            cancelled.push(client.cancel_job(job.id).await?);
-        }
-        Ok::<_, anyhow::Error>(cancelled)
-    })?;
-    changed(&jobs, args.json, out)
+    change(args, is_open, out, async |client, job| {
+        client.cancel_job(job.id).await
+    })
 }
 
-fn retry(args: &OneArgs, out: &mut dyn Write) -> Result<Exit> {
-    let client = args.connect.client()?;
+fn retry(args: &Which, out: &mut dyn Write) -> Result<Exit> {
     let has_failed = |job: &JobInfo| job.tasks.failed > 0;
-    let jobs = client.call(async |client| {
-        let mut retried = Vec::new();
-        for job in args.jobs.jobs(client, has_failed).await? {
-            retried.push(client.retry_job(job.id).await?);
-        }
-        Ok::<_, anyhow::Error>(retried)
-    })?;
-    changed(&jobs, args.json, out)
+    change(args, has_failed, out, async |client, job| {
+        client.retry_job(job.id).await
+    })
 }
 
-fn changed(jobs: &[JobInfo], json: bool, out: &mut dyn Write) -> Result<Exit> {
-    match json {
-        true => jobs.iter().try_for_each(|job| print_json(out, job))?,
-        false => wait::summarize(jobs)?,
-    }
-    if jobs.is_empty() && !json {
-        writeln!(io::stderr(), "there is no job for which that makes sense")?;
-    }
-    Ok(Exit::Done)
+/// Does something with the jobs that are meant, and says how they are then.
+fn change(
+    args: &Which,
+    fits: impl Fn(&JobInfo) -> bool,
+    out: &mut dyn Write,
+    act: impl AsyncFn(&loxley_client::Client, &JobInfo) -> Result<JobInfo, ClientError>,
+) -> Result<Exit> {
+    let client = args.connect.client()?;
+    let changed = client.call(async |client| {
+        let jobs = args.which.jobs(client, fits).await?;
+        each(&jobs, async |job| act(client, job).await).await
+    })?;
+    print_changes(&changed, args.json, out)
 }
 
 fn job_state(text: &str) -> Result<JobState, String> {

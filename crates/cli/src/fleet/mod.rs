@@ -16,6 +16,7 @@ mod connect;
 mod file;
 pub(crate) mod job;
 mod logs;
+mod output;
 pub(crate) mod reload;
 mod select;
 pub(crate) mod server;
@@ -23,6 +24,7 @@ mod show;
 pub(crate) mod submit;
 mod table;
 pub(crate) mod task;
+mod things;
 mod wait;
 
 pub(crate) use connect::exit_of;

@@ -3,15 +3,17 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use loxley_api::{JobInfo, OutputTail, TaskFilter, TaskInfo, TaskState};
+use loxley_api::{JobInfo, TaskFilter, TaskInfo, TaskState};
+use loxley_client::ClientError;
 use loxley_client::blocking::Client;
 use loxley_model::TaskId;
-use serde::Serialize;
 
 use super::connect::{Connect, print_json};
 use super::job::task_state;
+use super::output::OutputArgs;
 use super::select::{SELECTORS, Selector, tasks_of};
 use super::show;
+use super::things::{Which, each, print_changes, print_details, print_rows};
 use super::wait::{Waited, until_interrupted};
 use crate::exit::Exit;
 
@@ -31,6 +33,7 @@ Examples:
   loxley task list 3,5-8 --state failed
   loxley task explain 17             why does it not run, and what would help
   loxley task logs 17
+  loxley task logs 17 --follow       as it comes, until the task is over
   loxley task retry 17
 
 Exit codes: 0 done; 4 `wait` saw a task that failed or was cancelled; 5 there is no such task;
@@ -39,16 +42,33 @@ Exit codes: 0 done; 4 `wait` saw a task that failed or was cancelled; 5 there is
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     List(ListArgs),
-    Info(OneArgs),
-    Wait(OneArgs),
+    /// Show everything about tasks.
+    #[command(after_help = "Examples:\n  loxley task info 17\n  loxley task info 17-20 --json")]
+    Info(Which),
+    /// Wait until tasks are over, also while the server restarts.
+    #[command(after_help = "Examples:\n  loxley task wait 17 && echo fine")]
+    Wait(Which),
     Logs(LogsArgs),
-    Explain(OneArgs),
-    Cancel(OneArgs),
-    Retry(OneArgs),
+    /// Say why tasks are where they are, why they do not run, and what would help.
+    #[command(
+        after_help = "Examples:\n  loxley task explain 17\n  loxley task explain all       each that is not over"
+    )]
+    Explain(Which),
+    /// End tasks: TERM to what runs, KILL after a grace; what waits never starts.
+    #[command(after_help = "Examples:\n  loxley task cancel 17,20-29")]
+    Cancel(Which),
+    /// Give failed tasks another chance.
+    #[command(
+        after_help = "Examples:\n  loxley task retry 17\n  loxley task retry all         each that failed"
+    )]
+    Retry(Which),
 }
 
 /// List the tasks of jobs.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  loxley task list\n  loxley task list 3,5-8 --state failed\n  loxley task list last --json | jq .agent"
+)]
 struct ListArgs {
     /// Which jobs: last, all, or numbers like 1,3,5-8.
     #[arg(value_name = "JOBS", default_value = "last")]
@@ -67,33 +87,15 @@ struct ListArgs {
     connect: Connect,
 }
 
-/// Arguments of commands that need only to know which.
+/// Print the output of tasks: the end of it, as the server keeps it, or all that comes.
 #[derive(Debug, clap::Args)]
-struct OneArgs {
-    /// Which tasks: last, all, or numbers like 1,3,5-8.
-    #[arg(value_name = "SELECTOR")]
-    tasks: Selector,
-    /// Print a JSON object for each, one per line.
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    connect: Connect,
-}
-
-/// Print the output of tasks: the end of it, as the server keeps it.
-#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  loxley task logs 17\n  loxley task logs 17 --follow")]
 struct LogsArgs {
     /// Which tasks: last, all, or numbers like 1,3,5-8.
     #[arg(value_name = "SELECTOR")]
     tasks: Selector,
-    /// Put the number of the task in front of each line.
-    #[arg(long)]
-    tag: bool,
-    /// Print a JSON object for each, one per line.
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    connect: Connect,
+    output: OutputArgs,
 }
 
 pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
@@ -119,34 +121,19 @@ fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Exit> {
         for job in args.jobs.jobs(client, |_| true).await? {
             tasks.extend(tasks_of(client, job.id, &filter, args.limit).await?);
         }
-        Ok::<_, anyhow::Error>(tasks)
+        Ok::<_, ClientError>(tasks)
     })?;
-    if args.json {
-        tasks.iter().try_for_each(|task| print_json(out, task))?;
-    } else {
-        show::tasks(out, &tasks)?;
-    }
-    Ok(Exit::Done)
+    print_rows(&tasks, args.json, out)
 }
 
-fn info(args: &OneArgs, out: &mut dyn Write) -> Result<Exit> {
-    let tasks = args.select(&args.connect.client()?, |_| true, |_| true)?;
-    for (number, task) in tasks.iter().enumerate() {
-        if args.json {
-            print_json(out, task)?;
-            continue;
-        }
-        if number > 0 {
-            writeln!(out)?;
-        }
-        show::task(out, task)?;
-    }
-    Ok(Exit::Done)
+fn info(args: &Which, out: &mut dyn Write) -> Result<Exit> {
+    let tasks = select(args, &args.connect.client()?, |_| true, |_| true)?;
+    print_details(&tasks, args.json, out)
 }
 
-fn wait(args: &OneArgs, out: &mut dyn Write) -> Result<Exit> {
+fn wait(args: &Which, out: &mut dyn Write) -> Result<Exit> {
     let client = args.connect.client()?;
-    let tasks = args.select(&client, is_open, |task| !task.state.is_over())?;
+    let tasks = select(args, &client, is_open, |task| !task.state.is_over())?;
     let waited = client.call(async |client| {
         let all = async {
             let mut over = Vec::new();
@@ -162,7 +149,7 @@ fn wait(args: &OneArgs, out: &mut dyn Write) -> Result<Exit> {
         writeln!(io::stderr(), "{message}")?;
         return Ok(Exit::Interrupted);
     };
-    changed(&tasks, args.json, out)?;
+    print_changes(&tasks, args.json, out)?;
     let good = |task: &TaskInfo| task.state == TaskState::Succeeded;
     Ok(match tasks.iter().all(good) {
         true => Exit::Done,
@@ -171,76 +158,24 @@ fn wait(args: &OneArgs, out: &mut dyn Write) -> Result<Exit> {
 }
 
 fn logs(args: &LogsArgs, out: &mut dyn Write) -> Result<Exit> {
-    let client = args.connect.client()?;
+    let client = args.output.connect.client()?;
+    let select = async |client: &_| args.tasks.tasks(client, |_| true, |_| true).await;
+    if args.output.follow {
+        let tasks = client.call(select)?;
+        return args.output.follow(&client, &tasks, out);
+    }
     let tasks: Vec<TaskId> = match &args.tasks {
         // What is not there is said when its output is asked for.
         Selector::Numbers(ranges) => ranges.iter().cloned().flatten().map(TaskId).collect(),
-        other => client.call(async |client| {
-            let tasks = other.tasks(client, |_| true, |_| true).await;
-            tasks.map(|tasks| tasks.iter().map(|task| task.id).collect())
-        })?,
+        _ => client.call(select)?.iter().map(|task| task.id).collect(),
     };
-    print_outputs(&client, &tasks, args.tag, args.json, out)?;
+    args.output.print(&client, &tasks, out)?;
     Ok(Exit::Done)
 }
 
-/// What `logs --json` prints for a task.
-#[derive(Serialize)]
-struct OutputRow<'a> {
-    task: TaskId,
-    #[serde(flatten)]
-    output: &'a OutputTail,
-}
-
-/// Prints what tasks wrote: standard output to ours, standard error to ours.
-pub(super) fn print_outputs(
-    client: &Client,
-    tasks: &[TaskId],
-    tag: bool,
-    json: bool,
-    out: &mut dyn Write,
-) -> Result<()> {
-    for task in tasks {
-        let output = client.call(async |client| client.output(*task).await)?;
-        if json {
-            let task = *task;
-            let row = OutputRow {
-                task,
-                output: &output,
-            };
-            print_json(out, &row)?;
-            continue;
-        }
-        let tag = if tag {
-            format!("{}\t", task.0)
-        } else {
-            String::new()
-        };
-        let (stdout, stderr) = (&output.stdout, &output.stderr);
-        print_tail(out, &tag, stdout, output.stdout_dropped_bytes)?;
-        out.flush()?;
-        print_tail(&mut io::stderr(), &tag, stderr, output.stderr_dropped_bytes)?;
-    }
-    Ok(())
-}
-
-fn print_tail(out: &mut dyn Write, tag: &str, text: &str, dropped: u64) -> io::Result<()> {
-    if dropped > 0 {
-        writeln!(
-            io::stderr(),
-            "loxley: {dropped} earlier bytes were not kept"
-        )?;
-    }
-    if tag.is_empty() {
-        return out.write_all(text.as_bytes());
-    }
-    text.lines()
-        .try_for_each(|line| writeln!(out, "{tag}{line}"))
-}
-
-fn explain(args: &OneArgs, out: &mut dyn Write) -> Result<Exit> {
+fn explain(args: &Which, out: &mut dyn Write) -> Result<Exit> {
     let client = args.connect.client()?;
-    let tasks = args.select(&client, is_open, |task| !task.state.is_over())?;
+    let tasks = select(args, &client, is_open, |task| !task.state.is_over())?;
     for task in tasks {
         let explanation = client.call(async |client| client.explain(task.id).await)?;
         match args.json {
@@ -251,54 +186,34 @@ fn explain(args: &OneArgs, out: &mut dyn Write) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn cancel(args: &OneArgs, out: &mut dyn Write) -> Result<Exit> {
+fn cancel(args: &Which, out: &mut dyn Write) -> Result<Exit> {
     let client = args.connect.client()?;
-    let tasks = args.select(&client, is_open, |task| !task.state.is_over())?;
-    let cancelled = client.call(async |client| {
-        let mut cancelled = Vec::new();
-        for task in &tasks {
-            cancelled.push(client.cancel_task(task.id).await?);
-        }
-        Ok::<_, anyhow::Error>(cancelled)
-    })?;
-    changed(&cancelled, args.json, out)
+    let tasks = select(args, &client, is_open, |task| !task.state.is_over())?;
+    let cancelled = client
+        .call(async |client| each(&tasks, async |task| client.cancel_task(task.id).await).await)?;
+    print_changes(&cancelled, args.json, out)
 }
 
-fn retry(args: &OneArgs, out: &mut dyn Write) -> Result<Exit> {
+fn retry(args: &Which, out: &mut dyn Write) -> Result<Exit> {
     let client = args.connect.client()?;
     let has_failed = |job: &JobInfo| job.tasks.failed > 0;
-    let tasks = args.select(&client, has_failed, |task| task.state == TaskState::Failed)?;
-    let retried = client.call(async |client| {
-        let mut retried = Vec::new();
-        for task in &tasks {
-            retried.push(client.retry_task(task.id).await?);
-        }
-        Ok::<_, anyhow::Error>(retried)
-    })?;
-    changed(&retried, args.json, out)
+    let failed = |task: &TaskInfo| task.state == TaskState::Failed;
+    let tasks = select(args, &client, has_failed, failed)?;
+    let retried = client
+        .call(async |client| each(&tasks, async |task| client.retry_task(task.id).await).await)?;
+    print_changes(&retried, args.json, out)
 }
 
-impl OneArgs {
-    fn select(
-        &self,
-        client: &Client,
-        job_fits: impl Fn(&JobInfo) -> bool,
-        fits: impl Fn(&TaskInfo) -> bool,
-    ) -> Result<Vec<TaskInfo>> {
-        Ok(client.call(async |client| self.tasks.tasks(client, job_fits, fits).await)?)
-    }
+/// The tasks that are meant.
+fn select(
+    args: &Which,
+    client: &Client,
+    job_fits: impl Fn(&JobInfo) -> bool,
+    fits: impl Fn(&TaskInfo) -> bool,
+) -> Result<Vec<TaskInfo>, ClientError> {
+    client.call(async |client| args.which.tasks(client, job_fits, fits).await)
 }
 
 fn is_open(job: &JobInfo) -> bool {
     !job.state.is_over()
-}
-
-fn changed(tasks: &[TaskInfo], json: bool, out: &mut dyn Write) -> Result<Exit> {
-    for task in tasks {
-        match json {
-            true => print_json(out, task)?,
-            false => writeln!(io::stderr(), "task {} {}", task.id.0, task.state.name())?,
-        }
-    }
-    Ok(Exit::Done)
 }

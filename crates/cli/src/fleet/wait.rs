@@ -10,7 +10,6 @@ use loxley_api::{JobInfo, JobState};
 use loxley_client::blocking::Client;
 use loxley_client::{ClientError, Waiting};
 
-use super::show;
 use crate::exit::Exit;
 
 /// How often a bar moves.
@@ -189,14 +188,4 @@ impl Meter {
     fn finish(&self) {
         self.bar.finish_and_clear();
     }
-}
-
-/// Says how jobs ended, on standard error.
-pub(super) fn summarize(jobs: &[JobInfo]) -> io::Result<()> {
-    for job in jobs {
-        let state = job.state.name();
-        let tally = show::tally(&job.tasks);
-        writeln!(io::stderr(), "job {} {state}: {tally}", job.id.0)?;
-    }
-    Ok(())
 }
