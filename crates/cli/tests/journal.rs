@@ -5,10 +5,11 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use loxley_journal::{
-    AgentRow, Ended, Group, JobRow, JobState, Journal, Options, Position, Rows, SqliteJournal,
-    TaskRow,
+    AgentRow, Ended, Group, JobRow, JobState, Journal, MemoryJournal, Options, Position, Rows,
+    SqliteJournal, TaskRow,
 };
 use loxley_model::{AgentId, Failure, JobId, TaskId, Time};
+use loxley_server::engine::{RecoverError, replay};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -24,6 +25,26 @@ fn journal() -> TempDir {
         journal.append(Position(job), &group(job)).unwrap();
     }
     directory
+}
+
+/// Two ticks, as a server writes them. They decide nothing, so the digest is that of nothing.
+fn facts() -> Vec<u8> {
+    let with = |digest: u64| {
+        let (version, begun, ticks) = ([1], 0_u64.to_le_bytes(), [0, 3, 0, 3]);
+        [&version[..], &begun, &ticks, &digest.to_le_bytes()].concat()
+    };
+    let mut journal = MemoryJournal::new();
+    let group = Group {
+        facts: with(0),
+        fact_count: 2,
+        ..Group::default()
+    };
+    journal.append(Position::START, &group).unwrap();
+    match replay(&mut journal) {
+        Ok(_) => with(0),
+        Err(RecoverError::Diverged { found, .. }) => with(found),
+        Err(error) => panic!("{error}"),
+    }
 }
 
 fn group(job: u64) -> Group {
@@ -45,7 +66,7 @@ fn group(job: u64) -> Group {
         finished: Time((job * 10 + n / 2 + 1) * SECOND),
     };
     Group {
-        facts: b"facts".to_vec(),
+        facts: facts(),
         fact_count: 2,
         rows: Rows {
             tasks: (0..8).map(task).collect(),
@@ -70,7 +91,7 @@ fn group(job: u64) -> Group {
             agents: (0..2)
                 .map(|n| AgentRow {
                     agent: AgentId(n),
-                    name: format!("<b>{n}"),
+                    name: format!("<i>{n}"),
                 })
                 .collect(),
             ..Rows::default()
@@ -103,19 +124,39 @@ fn json(output: &Output) -> Value {
 #[test]
 fn a_whole_journal_is_said_to_be_whole() {
     let directory = journal();
-    let said = text(&loxley(directory.path(), &["check"]));
-    assert_eq!(
-        said,
-        "groups    2 (positions 0 to 2), 4 facts in 10 bytes\n\
-         snapshot  none\n\
-         history   16 tasks in 2 jobs\n\
-         whole: nothing is damaged\n"
-    );
     let said = json(&loxley(directory.path(), &["check", "--json"]));
     assert_eq!(
         (&said["whole"], &said["tasks"]),
         (&Value::Bool(true), &16.into())
     );
+    assert_eq!(said["replayed"]["facts"], 4);
+    let digest = said["replayed"]["digest"].as_str().unwrap();
+    assert_eq!(
+        text(&loxley(directory.path(), &["check"])),
+        format!(
+            "groups    2 (positions 0 to 2), 4 facts in 42 bytes\n\
+             snapshot  none\n\
+             history   16 tasks in 2 jobs\n\
+             replayed  2 groups with 4 facts: the same decisions (digest {digest})\n\
+             whole: nothing is damaged\n"
+        )
+    );
+}
+
+#[test]
+fn a_journal_with_other_decisions_than_ours_is_told_and_where() {
+    let directory = journal();
+    let opened = SqliteJournal::open(directory.path(), &Options::default());
+    let mut journal = opened.unwrap().journal;
+    let mut other = group(2);
+    *other.facts.last_mut().unwrap() ^= 1;
+    journal.append(Position(2), &other).unwrap();
+    drop(journal);
+    let output = loxley(directory.path(), &["check"]);
+    assert_eq!(output.status.code(), Some(3));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("differs   ") && said.contains('2'), "{said}");
+    assert!(!said.contains("whole"), "{said}");
 }
 
 #[test]
@@ -123,9 +164,10 @@ fn a_damaged_journal_is_said_to_be_damaged_and_where() {
     let directory = journal();
     let file = directory.path().join("journal.db");
     let mut bytes = std::fs::read(&file).unwrap();
-    let at = bytes.windows(5).rposition(|bytes| bytes == b"facts");
-    // The table's own text holds the word too; the facts of group 0 come before those of group 1.
-    bytes[at.unwrap()] = b'F';
+    let facts = facts();
+    // Rows are written from the end of a page on: the facts of group 0 come after those of group 1.
+    let at = bytes.windows(facts.len()).rposition(|bytes| bytes == facts);
+    bytes[at.unwrap()] ^= 1;
     std::fs::write(&file, bytes).unwrap();
     let output = loxley(directory.path(), &["check"]);
     assert_eq!(output.status.code(), Some(3));
@@ -137,7 +179,7 @@ fn a_damaged_journal_is_said_to_be_damaged_and_where() {
 }
 
 #[test]
-fn an_export_holds_every_group_job_agent_and_task() {
+fn an_export_holds_every_fact_job_agent_and_task() {
     let directory = journal();
     let said = text(&loxley(directory.path(), &["export"]));
     let lines: Vec<Value> = said
@@ -145,15 +187,20 @@ fn an_export_holds_every_group_job_agent_and_task() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let count = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).count();
-    let counts = ["journal", "group", "agent", "job", "task"].map(count);
-    assert_eq!(counts, [1, 2, 2, 2, 16]);
+    let counts = ["journal", "fact", "agent", "job", "task"].map(count);
+    assert_eq!(counts, [1, 4, 2, 2, 16]);
+    let fact = lines.iter().find(|line| line["kind"] == "fact").unwrap();
+    assert_eq!(
+        (&fact["fact"], &fact["position"]),
+        (&"tick".into(), &0.into())
+    );
     assert!(
         lines
             .iter()
             .any(|line| line["ended"] == "failed" && line["task"] == 11)
     );
     let said = text(&loxley(directory.path(), &["export", "--from", "1"]));
-    assert_eq!(said.matches("\"kind\":\"group\"").count(), 1);
+    assert_eq!(said.matches("\"kind\":\"fact\"").count(), 2);
 }
 
 #[test]
@@ -172,7 +219,7 @@ fn a_report_draws_the_newest_job_and_says_how_balanced_it_was() {
     assert!(said.contains("worker utilization     100.0 %"), "{said}");
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("night 1"));
-    assert!(!page.contains("<b>0"), "a name of an agent is not markup");
+    assert!(!page.contains("<i>0"), "a name of an agent is not markup");
     let all = json(&loxley(directory.path(), &["report", "--all", "--json"]));
     assert_eq!((&all["tasks"], &all["agents"]), (&16.into(), &2.into()));
 }
@@ -189,6 +236,19 @@ fn pruning_forgets_what_ended_long_ago_and_nothing_else() {
     std::thread::sleep(std::time::Duration::from_secs(5));
     let said = text(&loxley(directory.path(), &["prune", "--older-than", "0s"]));
     assert_eq!(said, "forgot 1 jobs with 8 tasks\n");
+}
+
+#[test]
+fn pruning_can_keep_a_number_of_jobs() {
+    let directory = journal();
+    let said = text(&loxley(directory.path(), &["prune", "--keep", "2"]));
+    assert_eq!(said, "forgot 0 jobs with 0 tasks\n");
+    let words = ["prune", "--keep", "1", "--json"];
+    let said = json(&loxley(directory.path(), &words));
+    assert_eq!((&said["jobs"], &said["tasks"]), (&1.into(), &8.into()));
+    let left = text(&loxley(directory.path(), &["export", "--history"]));
+    assert!(left.contains("night 1") && !left.contains("night 0"));
+    assert_eq!(loxley(directory.path(), &["prune"]).status.code(), Some(2));
 }
 
 #[test]

@@ -4,9 +4,11 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
-use loxley_journal::Checked;
+use loxley_journal::{Checked, History};
+use loxley_server::engine::{RecoverError, Replayed, replay};
 use serde_json::json;
 
+use super::view::View;
 use super::write_json;
 use crate::exit::Exit;
 
@@ -14,8 +16,11 @@ use crate::exit::Exit;
 ///
 /// Every group is held against its checksum and the chain of hashes, every row of history against its
 /// own checksum and against the number of rows there should be, and the file against the structure that
-/// SQLite expects.
+/// SQLite expects. Then everything is replayed, and every decision held against the one that was made.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  loxley journal check\n  loxley journal check --dir /srv/loxley --json"
+)]
 pub(crate) struct Args {
     /// Print the findings as one JSON object.
     #[arg(long)]
@@ -24,19 +29,26 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, directory: &Path, out: &mut dyn Write) -> Result<Exit> {
     let checked = loxley_journal::check(directory)?;
+    // What is damaged cannot be replayed, and was said.
+    let replayed = match checked.findings.is_empty() {
+        true => Some(replay(&mut View(History::open(directory)?))),
+        false => None,
+    };
     if args.json {
-        print_json(&checked, out)?;
+        print_json(&checked, replayed.as_ref(), out)?;
     } else {
-        print(&checked, out)?;
+        print(&checked, replayed.as_ref(), out)?;
     }
-    Ok(if checked.findings.is_empty() {
-        Exit::Done
-    } else {
-        Exit::Mistakes
+    Ok(match replayed {
+        Some(Ok(_)) => Exit::Done,
+        Some(Err(_)) | None => Exit::Mistakes,
     })
 }
 
-fn print(checked: &Checked, out: &mut dyn Write) -> Result<()> {
+/// What a replay came to; none when there was none.
+type Outcome<'a> = Option<&'a Result<Replayed, RecoverError>>;
+
+fn print(checked: &Checked, replayed: Outcome<'_>, out: &mut dyn Write) -> Result<()> {
     let groups = checked.next.0.saturating_sub(checked.first.0);
     writeln!(
         out,
@@ -64,17 +76,36 @@ fn print(checked: &Checked, out: &mut dyn Write) -> Result<()> {
     for finding in &checked.findings {
         writeln!(out, "damaged   {finding}")?;
     }
-    if checked.findings.is_empty() {
-        writeln!(out, "whole: nothing is damaged")?;
+    match replayed {
+        Some(Ok(replayed)) => {
+            let (groups, facts, digest) = (replayed.groups, replayed.facts, replayed.digest);
+            writeln!(
+                out,
+                "replayed  {groups} groups with {facts} facts: the same decisions (digest {digest:016x})"
+            )?;
+            writeln!(out, "whole: nothing is damaged")?;
+        }
+        Some(Err(error)) => writeln!(out, "differs   {}", with_causes(error))?,
+        None => {}
     }
     Ok(())
 }
 
-fn print_json(checked: &Checked, out: &mut dyn Write) -> Result<()> {
+fn with_causes(error: &RecoverError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+fn print_json(checked: &Checked, replayed: Outcome<'_>, out: &mut dyn Write) -> Result<()> {
     let texts = |items: &mut dyn Iterator<Item = String>| items.collect::<Vec<_>>();
     write_json(
         &json!({
-            "whole": checked.findings.is_empty(),
+            "whole": matches!(replayed, Some(Ok(_))),
             "first_position": checked.first.0,
             "next_position": checked.next.0,
             "facts": checked.facts,
@@ -84,6 +115,14 @@ fn print_json(checked: &Checked, out: &mut dyn Write) -> Result<()> {
             "jobs": checked.jobs,
             "in_use_by": checked.in_use_by,
             "notices": texts(&mut checked.notices.iter().map(ToString::to_string)),
+            "replayed": replayed.map(|replayed| match replayed {
+                Ok(replayed) => json!({
+                    "groups": replayed.groups,
+                    "facts": replayed.facts,
+                    "digest": format!("{:016x}", replayed.digest),
+                }),
+                Err(error) => json!({"error": with_causes(error)}),
+            }),
             "findings": texts(&mut checked.findings.iter().map(ToString::to_string)),
         }),
         out,

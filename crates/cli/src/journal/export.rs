@@ -1,15 +1,15 @@
 //! `loxley journal export`: everything, one JSON object a line.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use loxley_journal::{
     Ended, History, JobQuery, JobRow, JobState, Limit, Position, TaskQuery, TaskRow,
 };
-use loxley_model::Failure;
+use loxley_model::{AgentId, Failure};
+use loxley_server::engine::facts_of;
 use serde_json::{Value, json};
 
 use super::write_json;
@@ -17,17 +17,23 @@ use crate::exit::Exit;
 
 /// Print everything in the journal as JSON, one object a line.
 ///
-/// First the groups of facts, in order, from the oldest that is kept, their bytes in base64; then the
+/// First the facts, in order, from the oldest that is kept, each with its group and its time; then the
 /// history: agents, jobs (newest first) and finished tasks. Each object says its `kind`. Times are
 /// nanoseconds since the moment in the first line, which counts from 1970.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  loxley journal export > everything.jsonl\n  loxley journal export --history | jq 'select(.kind == \"task\" and .ended != \"succeeded\")'"
+)]
 pub(crate) struct Args {
     /// Begin with the group at this position.
     #[arg(long, value_name = "POSITION")]
     from: Option<u64>,
-    /// Leave the groups out.
+    /// Leave the facts out.
     #[arg(long, conflicts_with = "from")]
     history: bool,
+    /// One JSON object a line, as always: other ways to print everything there are not.
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: &Args, directory: &Path, out: &mut dyn Write) -> Result<Exit> {
@@ -43,7 +49,7 @@ pub(crate) fn run(args: &Args, directory: &Path, out: &mut dyn Write) -> Result<
         out,
     )?;
     if !args.history {
-        groups(&history, args.from.map_or(first, Position), next, out)?;
+        facts(&history, args.from.map_or(first, Position), next, out)?;
     }
     agents(&history, out)?;
     jobs(&history, out)?;
@@ -51,24 +57,36 @@ pub(crate) fn run(args: &Args, directory: &Path, out: &mut dyn Write) -> Result<
     Ok(Exit::Done)
 }
 
-/// Groups up to `end`: what a running server adds meanwhile is for the next export.
-fn groups(history: &History, from: Position, end: Position, out: &mut dyn Write) -> Result<()> {
+/// Facts up to `end`: what a running server adds meanwhile is for the next export.
+fn facts(history: &History, from: Position, end: Position, out: &mut dyn Write) -> Result<()> {
+    let names = super::agent_names(history)?;
     let mut position = from;
     while position < end {
         let groups = history.groups(position, Limit::default())?;
         let Some(last) = groups.last() else { break };
         position = last.position.next();
         for group in groups.iter().filter(|group| group.position < end) {
-            let line = json!({
-                "kind": "group",
-                "position": group.position.0,
-                "facts": group.fact_count,
-                "bytes": STANDARD.encode(&group.facts),
-            });
-            write_json(&line, out)?;
+            for (time, fact) in facts_of(group.position, &group.facts)? {
+                write_json(&line(group.position, time.0, fact, &names), out)?;
+            }
         }
     }
     Ok(())
+}
+
+/// A fact with its place, and with the name of its agent.
+fn line(position: Position, time: u64, fact: Value, names: &BTreeMap<AgentId, String>) -> Value {
+    let mut line = json!({"kind": "fact", "position": position.0, "time": time});
+    let name = fact["agent"]
+        .as_u64()
+        .and_then(|id| names.get(&AgentId(id)));
+    if let (Value::Object(line), Value::Object(fact)) = (&mut line, fact) {
+        line.extend(fact);
+        if let Some(name) = name {
+            line.insert("agent_name".to_owned(), name.as_str().into());
+        }
+    }
+    line
 }
 
 fn agents(history: &History, out: &mut dyn Write) -> Result<()> {

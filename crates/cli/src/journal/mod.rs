@@ -4,13 +4,16 @@ mod check;
 mod export;
 mod prune;
 mod report;
+mod view;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use loxley_journal::OpenError;
+use loxley_journal::{History, OpenError};
+use loxley_model::AgentId;
 
 use crate::exit::Exit;
 
@@ -80,4 +83,18 @@ fn is_damage(error: &anyhow::Error) -> bool {
 fn write_json(value: &impl serde::Serialize, out: &mut dyn Write) -> Result<()> {
     serde_json::to_writer(&mut *out, value).map_err(io::Error::from)?;
     writeln!(out).context("cannot write")
+}
+
+/// What agents are called.
+fn agent_names(history: &History) -> Result<BTreeMap<AgentId, String>> {
+    let mut names = BTreeMap::new();
+    let mut after = None;
+    loop {
+        let page = history.agents(after, 10_000)?;
+        names.extend(page.rows.into_iter().map(|row| (row.agent, row.name)));
+        after = page.next;
+        if after.is_none() {
+            return Ok(names);
+        }
+    }
 }

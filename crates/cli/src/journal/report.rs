@@ -1,4 +1,6 @@
-//! `loxley journal report`: who ran what when, and was it balanced?
+//! `loxley journal report`: who ran what when, was it balanced, and what moved, and why?
+
+mod moves;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,13 +15,18 @@ use loxley_sim::time::human;
 use loxley_sim::{Happening, Observer, Recorder, Timeline};
 use serde_json::json;
 
+use self::moves::{Move, Moves};
 use super::write_json;
 use crate::exit::Exit;
 
-/// Draw who ran what when, and say whether the work was balanced.
+/// Draw who ran what when, and say whether the work was balanced, what was stolen, and why.
 ///
-/// Tells of finished tasks only, and of the last attempt of each.
+/// Tells of finished tasks only, and of the last attempt of each. What moved is found by replaying the
+/// facts, as far back as they are kept.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  loxley journal report\n  loxley journal report --job 7 --output job7.html\n  loxley journal report --all --json"
+)]
 pub(crate) struct Args {
     /// Only this job [default: the newest one that has finished tasks]
     #[arg(long, value_name = "ID", conflicts_with = "all")]
@@ -45,7 +52,7 @@ pub(crate) fn run(args: &Args, directory: &Path, out: &mut dyn Write) -> Result<
         (false, Some(job)) => Some(JobId(job)),
         (false, None) => Some(newest(&history)?),
     };
-    let runs = Runs::read(&history, job)?;
+    let runs = Runs::read(&history, job, Moves::read(directory)?)?;
     if runs.tasks.is_empty() {
         bail!("no task has run to its end yet");
     }
@@ -65,6 +72,7 @@ pub(crate) fn run(args: &Args, directory: &Path, out: &mut dyn Write) -> Result<
         )?;
         writeln!(out, "took {}", human(runs.wall().0))?;
         writeln!(out, "{}", figures.balance)?;
+        moves::print(&runs.moves, &runs.agents, out)?;
     }
     if let Some(path) = &args.output {
         let page = runs.page(&title, figures);
@@ -111,6 +119,8 @@ struct Runs {
     tasks: Vec<Run>,
     /// Name and number of slots, in the order of lanes.
     agents: Vec<(String, u32)>,
+    /// What changed hands before it ran.
+    moves: Vec<Move>,
 }
 
 struct Run {
@@ -129,7 +139,7 @@ struct Figures {
 }
 
 impl Runs {
-    fn read(history: &History, job: Option<JobId>) -> Result<Self> {
+    fn read(history: &History, job: Option<JobId>, moved: Moves) -> Result<Self> {
         let mut lanes = BTreeMap::new();
         let mut tasks = Vec::new();
         let mut after = None;
@@ -149,13 +159,18 @@ impl Runs {
                 break;
             }
         }
-        let names = names(history)?;
+        let moves = moved.of(tasks.iter().map(|run| run.task), &mut lanes);
+        let names = super::agent_names(history)?;
         let mut agents: Vec<(String, u32)> = vec![(String::new(), 1); lanes.len()];
         for (agent, lane) in &lanes {
             let name = names.get(agent).cloned();
             agents[*lane as usize].0 = name.unwrap_or_else(|| agent.to_string());
         }
-        let mut runs = Self { tasks, agents };
+        let mut runs = Self {
+            tasks,
+            agents,
+            moves,
+        };
         runs.count_slots();
         Ok(runs)
     }
@@ -239,17 +254,43 @@ impl Runs {
     fn timeline(&self, waits: &Sketch) -> Timeline {
         let begin = self.begin();
         let mut recorder = Recorder::new(self.agents.clone());
-        for (at, event) in self.changes() {
-            let run = &self.tasks[event.run as usize];
-            let (worker, task) = (run.lane, run.task);
-            let happening = match event.kind {
-                Change::Created => Happening::Queued { worker, task },
-                Change::Started => Happening::Started { worker, task },
-                Change::Finished => finished(worker, task, run.ended),
-            };
+        for (at, happening) in self.happenings() {
             recorder.see(at.since(begin).0, &happening);
         }
         recorder.finish(self.wall().0, waits)
+    }
+
+    /// All that is drawn, in order. A task that moved was queued with the one it moved from first.
+    fn happenings(&self) -> Vec<(Time, Happening)> {
+        let mut first: BTreeMap<u64, u32> = BTreeMap::new();
+        for moved in &self.moves {
+            first.entry(moved.task).or_insert(moved.from);
+        }
+        let mut all: Vec<(Time, u8, Happening)> = Vec::new();
+        for (at, event) in self.changes() {
+            let run = &self.tasks[event.run as usize];
+            let (worker, task) = (run.lane, run.task);
+            all.push(match event.kind {
+                Change::Finished => (at, 0, finished(worker, task, run.ended)),
+                Change::Created => {
+                    let worker = first.get(&task).copied().unwrap_or(worker);
+                    (at, 1, Happening::Queued { worker, task })
+                }
+                Change::Started => (at, 3, Happening::Started { worker, task }),
+            });
+        }
+        all.extend(self.moves.iter().map(|moved| {
+            let happening = Happening::Moved {
+                from: moved.from,
+                to: moved.to,
+                task: moved.task,
+                stolen: moved.is_stolen(),
+            };
+            (moved.at, 2, happening)
+        }));
+        all.sort_by_key(|(at, order, _)| (*at, *order));
+        let all = all.into_iter();
+        all.map(|(at, _, happening)| (at, happening)).collect()
     }
 
     fn page(&self, title: &str, figures: Figures) -> String {
@@ -261,6 +302,7 @@ impl Runs {
             ("tasks", self.tasks.len().to_string()),
             ("succeeded", succeeded.to_string()),
             ("agents", self.agents.len().to_string()),
+            ("changed hands", self.moves.len().to_string()),
             ("median task", human(median)),
             ("median wait", human(figures.waits.median().unwrap_or(0))),
         ];
@@ -327,19 +369,6 @@ fn ran(row: &TaskRow, lanes: &mut BTreeMap<AgentId, u32>) -> Option<Run> {
     })
 }
 
-fn names(history: &History) -> Result<BTreeMap<AgentId, String>> {
-    let mut names = BTreeMap::new();
-    let mut after = None;
-    loop {
-        let page = history.agents(after, 10_000)?;
-        names.extend(page.rows.into_iter().map(|row| (row.agent, row.name)));
-        after = page.next;
-        if after.is_none() {
-            return Ok(names);
-        }
-    }
-}
-
 fn print_json(title: &str, runs: &Runs, figures: &Figures, out: &mut dyn Write) -> Result<()> {
     let balance: BTreeMap<&str, serde_json::Value> = figures
         .balance
@@ -361,6 +390,8 @@ fn print_json(title: &str, runs: &Runs, figures: &Figures, out: &mut dyn Write) 
             "median_duration_seconds": figures.durations.median().map(|ns| ns as f64 / 1e9),
             "median_wait_seconds": figures.waits.median().map(|ns| ns as f64 / 1e9),
             "balance": balance,
+            "moved": runs.moves.len(),
+            "moves": moves::json(&runs.moves, &runs.agents, runs.begin()),
         }),
         out,
     )

@@ -253,6 +253,12 @@ impl History {
         Ok(found)
     }
 
+    /// The snapshot at one of these places.
+    pub fn snapshot(&self, at: Position) -> Result<Snapshot, ReadError> {
+        let view = self.connection.unchecked_transaction()?;
+        read::snapshot(&view, &Head::load(&view)?, at)
+    }
+
     pub(super) fn head(&self) -> Result<Head, ReadError> {
         Head::load(&self.connection)
     }

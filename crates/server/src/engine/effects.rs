@@ -41,6 +41,14 @@ impl Effects {
         Self::default()
     }
 
+    /// Effects that nobody carries out, but of which somebody wants to hear.
+    pub(crate) fn retold() -> Self {
+        Self {
+            wants_events: true,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn is_live(&self) -> bool {
         self.live
     }
@@ -56,7 +64,7 @@ impl Effects {
 
     /// As `event`, made only when somebody listens.
     pub(crate) fn event_with(&mut self, event: impl FnOnce() -> EventKind) {
-        if self.live && self.wants_events {
+        if self.wants_events {
             self.events.push(event());
         }
     }

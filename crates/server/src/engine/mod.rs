@@ -27,6 +27,7 @@ mod past;
 mod recover;
 mod snapshot;
 mod state;
+mod story;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -42,8 +43,9 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
 pub use fact::GroupError;
 pub use handle::{Handle, HistorySource};
-pub use recover::{RecoverError, Replayed, replay};
+pub use recover::{Listener, RecoverError, Replayed, replay, retell};
 pub use snapshot::SnapshotError;
+pub use story::facts_of;
 
 use commit::{Committer, Packet};
 use effects::{Effects, Finish};

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use loxley_api::EventKind;
 use loxley_journal::{Journal, Limit, Position, ReadError, Snapshot, StoredGroup};
 use loxley_model::Time;
 use loxley_policy::Counts;
@@ -65,12 +66,33 @@ pub(crate) struct Recovered {
 /// # Errors
 /// When it cannot be read, or a decision differs.
 pub fn replay(journal: &mut dyn Journal) -> Result<Replayed, RecoverError> {
+    let begin = beginning(journal)?;
+    Ok(replay_from(journal, begin, None)?.replayed)
+}
+
+/// As [`replay`], telling everything that happened, in order, with its time.
+///
+/// # Errors
+/// When it cannot be read, or a decision differs.
+pub fn retell(
+    journal: &mut dyn Journal,
+    listener: &mut Listener<'_>,
+) -> Result<Replayed, RecoverError> {
+    let begin = beginning(journal)?;
+    Ok(replay_from(journal, begin, Some(listener))?.replayed)
+}
+
+/// Hears what happened, and when.
+pub type Listener<'a> = dyn FnMut(Time, &EventKind) + 'a;
+
+/// As far back as the journal goes.
+fn beginning(journal: &mut dyn Journal) -> Result<Begin, RecoverError> {
     let begin = match journal.read(Position::START, Limit::ONE) {
         Ok(_) => Begin::nothing(),
         Err(ReadError::Dropped { .. }) => oldest_snapshot(journal)?,
         Err(error) => return Err(error.into()),
     };
-    Ok(replay_from(journal, begin)?.replayed)
+    Ok(begin)
 }
 
 /// The state that a journal leads to, from its newest snapshot on.
@@ -81,7 +103,7 @@ pub(crate) fn bring_back(journal: &mut dyn Journal) -> Result<Recovered, Recover
     let mut unusable = None;
     for position in journal.snapshots()? {
         match read_snapshot(journal, position) {
-            Ok(begin) => return replay_from(journal, begin),
+            Ok(begin) => return replay_from(journal, begin, None),
             Err(error) => {
                 let cause = &error as &dyn std::error::Error;
                 tracing::warn!(
@@ -93,7 +115,7 @@ pub(crate) fn bring_back(journal: &mut dyn Journal) -> Result<Recovered, Recover
             }
         }
     }
-    match (replay_from(journal, Begin::nothing()), unusable) {
+    match (replay_from(journal, Begin::nothing(), None), unusable) {
         // The groups before it are gone: there is nothing else to begin with.
         (Err(RecoverError::Read(ReadError::Dropped { .. })), Some(error)) => Err(error),
         (replayed, _) => replayed,
@@ -127,19 +149,26 @@ fn read_snapshot(journal: &mut dyn Journal, at: Position) -> Result<Begin, Recov
     Ok(Begin { state, position })
 }
 
-fn replay_from(journal: &mut dyn Journal, begin: Begin) -> Result<Recovered, RecoverError> {
+fn replay_from(
+    journal: &mut dyn Journal,
+    begin: Begin,
+    mut listener: Option<&mut Listener<'_>>,
+) -> Result<Recovered, RecoverError> {
     let Begin {
         mut state,
         mut position,
     } = begin;
-    let mut effects = Effects::of_the_past();
+    let mut effects = match listener {
+        Some(_) => Effects::retold(),
+        None => Effects::of_the_past(),
+    };
     let (mut groups, mut facts) = (0, 0);
     loop {
         let read = journal.read(position, Limit::default())?;
         let Some(last) = read.last() else { break };
         position = last.position.next();
         for group in &read {
-            facts += apply_group(&mut state, group, &mut effects)?;
+            facts += apply_group(&mut state, group, &mut effects, listener.as_deref_mut())?;
             groups += 1;
         }
     }
@@ -157,12 +186,16 @@ fn apply_group(
     state: &mut State,
     group: &StoredGroup,
     effects: &mut Effects,
+    mut listener: Option<&mut Listener<'_>>,
 ) -> Result<u64, RecoverError> {
     let mut facts = 0;
     let mut reader = GroupReader::new(group.position, &group.facts)?;
     while let Some((now, fact)) = reader.next_fact()? {
         // What was refused then is refused now.
         let _ = state.apply(now, fact, None, effects);
+        if let Some(listener) = &mut listener {
+            effects.events.iter().for_each(|event| listener(now, event));
+        }
         effects.clear();
         facts += 1;
     }
