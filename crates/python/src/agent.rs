@@ -35,7 +35,11 @@ pub(crate) struct Agent {
     /// What it does now. The program sets it.
     #[pyo3(get, set)]
     current_task: Option<Py<PyAny>>,
+    /// Tasks it completed. The program counts them.
+    #[pyo3(get)]
     total_completed: u64,
+    /// Tasks it failed. The program counts them.
+    #[pyo3(get)]
     total_failed: u64,
     cpu: f64,
     memory: u64,
@@ -156,22 +160,10 @@ impl Agent {
         slf.borrow().current_task.is_none() && Self::queue_length(slf) == 0
     }
 
-    /// Tasks it completed. The program counts them.
-    #[getter]
-    fn get_total_completed(&self) -> u64 {
-        self.total_completed
-    }
-
     #[setter]
     fn set_total_completed(&mut self, py: Python<'_>, count: u64) {
         self.total_completed = count;
         self.tell_history(py);
-    }
-
-    /// Tasks it failed. The program counts them.
-    #[getter]
-    fn get_total_failed(&self) -> u64 {
-        self.total_failed
     }
 
     #[setter]

@@ -1,8 +1,11 @@
 """The examples in the documentation run."""
 
+import ast
 import doctest
 import importlib
+import pathlib
 import pkgutil
+import re
 
 import loxley
 import pytest
@@ -40,3 +43,21 @@ def test_an_example(test):
 
 def test_there_are_examples():
     assert len(TESTS) >= 4
+
+
+def guide_blocks():
+    guide = pathlib.Path(__file__).parents[3] / "docs/guide/python.md"
+    return re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("block", guide_blocks(), ids=lambda block: block.split("\n")[0][:40])
+def test_code_in_the_guide_is_code_and_names_what_there_is(block):
+    tree = ast.parse(block, feature_version=(3, 9))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("loxley"):
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                assert hasattr(module, name.name), name.name
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id == "loxley":
+                assert hasattr(loxley, node.attr), node.attr

@@ -1,5 +1,7 @@
 """A program written for a pure-Python scheduler, run unchanged against that one and against Loxley."""
 
+import collections
+import random
 import threading
 import time
 
@@ -200,25 +202,23 @@ def test_the_dictionaries_have_the_published_keys(lib):
 
 def drive(lib, seed):
     """A random program: what it saw, step by step."""
-    import random
-
-    random = random.Random(seed)
+    chance = random.Random(seed)
     skills = ["a", "b", "c"]
     scheduler = lib.WorkStealingScheduler()
     if lib is loxley:
         # With pushes, a task that few can do makes room for itself; the oracle does not know that.
         scheduler.config["strategy"] = "pull"
-    agents = [lib.Agent(n, random.sample(skills, random.randint(1, 3))) for n in range(5)]
+    agents = [lib.Agent(n, chance.sample(skills, chance.randint(1, 3))) for n in range(5)]
     seen = []
     for agent in agents[:3]:
         scheduler.register_agent(agent)
     for step in range(300):
-        choice = random.random()
-        agent = random.choice(agents)
+        choice = chance.random()
+        agent = chance.choice(agents)
         if choice < 0.45:
-            wanted = random.sample(skills, random.randint(0, 2))
+            wanted = chance.sample(skills, chance.randint(0, 2))
             # Placement between equals is open: only acceptance is compared.
-            task = lib.Task(step, wanted, random.randint(1, 5))
+            task = lib.Task(step, wanted, chance.randint(1, 5))
             capable = any(
                 other.can_execute(task, strict=task.is_high_priority)
                 for other in scheduler.agents.values()
@@ -234,7 +234,7 @@ def drive(lib, seed):
             task = agent.dequeue_task()
             seen.append(task and task.task_id)
         elif choice < 0.7:
-            task = agent.steal_task(random.random() < 0.5)
+            task = agent.steal_task(chance.random() < 0.5)
             seen.append(task and task.task_id)
         elif choice < 0.75 and agent.agent_id not in scheduler.agents:
             scheduler.register_agent(agent)
@@ -250,3 +250,123 @@ def drive(lib, seed):
 @pytest.mark.parametrize("seed", range(20))
 def test_a_random_program_sees_the_same(seed):
     assert drive(pure_scheduler, seed) == drive(loxley, seed)
+
+
+class Books:
+    """What a program can see of a fleet, and the published rules over it. It never asks the scheduler
+    whether it is right."""
+
+    def __init__(self, scheduler):
+        self.scheduler = scheduler
+        self.before = self.look()
+        #: How often each task was moved; one that moved twice stays.
+        self.moves = collections.Counter()
+        self.robbed = set()
+
+    def look(self):
+        return {name: list(agent.task_queue) for name, agent in self.scheduler.agents.items()}
+
+    def moved(self):
+        """Which tasks changed queues since the last look: task, from whom, to whom."""
+        before, after = self.before, self.look()
+        was = {id(task): name for name, queue in before.items() for task in queue}
+        found = [
+            (task, was[id(task)], name)
+            for name, queue in after.items()
+            for task in queue
+            if was.get(id(task), name) != name
+        ]
+        self.moves.update(id(task) for task, _, _ in found)
+        for queue in after.values():
+            assert [-task.priority for task in queue] == sorted(-task.priority for task in queue)
+        self.before = after
+        return before, found
+
+    def can_give(self, queues, giver, taker):
+        """Whether there is a task that may go from one to the other."""
+        agent = self.scheduler.agents[taker]
+        return any(
+            not task.is_high_priority and agent.can_execute(task) and self.moves[id(task)] < 2
+            for task in queues[giver]
+        )
+
+    def check_push(self, moved_count):
+        """S7: only when out of balance, at most three, from the busy to the idle who can do them."""
+        queues, found = self.moved()
+        lengths = {name: len(queue) for name, queue in queues.items()}
+        assert moved_count == len(found) <= 3
+        if not lengths:
+            return
+        most, fewest = max(lengths.values()), min(lengths.values())
+        is_severe = most > 5 if fewest == 0 else most / fewest > 3.0
+        givers = [name for name in lengths if lengths[name] > 5]
+        takers = [name for name in lengths if lengths[name] < 2]
+        can_move = any(self.can_give(queues, one, two) for one in givers for two in takers)
+        assert bool(found) == (is_severe and can_move)
+        for task, giver, taker in found:
+            assert giver in givers and taker in takers and not task.is_high_priority
+            assert self.scheduler.agents[taker].can_execute(task)
+        for name in takers:
+            assert len(self.before[name]) <= 2
+
+    def check_pull(self, thief, task, strategy):
+        """S6 and S8: nothing by push; else the busiest first unless it was just robbed (S15),
+        nothing urgent, nothing the thief cannot do."""
+        queues, found = self.moved()
+        assert not found
+        fewest = 0 if not queues[thief] else 5
+        givers = [
+            name
+            for name in queues
+            if name != thief and len(queues[name]) > fewest and self.can_give(queues, name, thief)
+        ]
+        if strategy == "push" or not givers or len(queues[thief]) >= 2:
+            assert task is None
+            return
+        (giver,) = [name for name in queues if task in queues[name]]
+        longer = {name for name in givers if len(queues[name]) > len(queues[giver])}
+        assert longer <= self.robbed
+        self.robbed.add(giver)
+        assert not task.is_high_priority and self.scheduler.agents[thief].can_execute(task)
+        assert task not in self.before[giver]
+
+
+@pytest.mark.parametrize("strategy", ["pull", "push", "hybrid"])
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_the_strategy_the_published_rules_hold(strategy, seed):
+    chance = random.Random(seed)
+    skills = ["a", "b", "c"]
+    scheduler = loxley.WorkStealingScheduler()
+    scheduler.config["strategy"] = strategy
+    agents = [loxley.Agent(n, chance.sample(skills, chance.randint(1, 3))) for n in range(5)]
+    for agent in agents:
+        scheduler.register_agent(agent)
+    queued = 0
+    books = Books(scheduler)
+    for step in range(300):
+        choice, agent = chance.random(), chance.choice(agents)
+        books.before = books.look()
+        task = loxley.Task(step, chance.sample(skills, chance.randint(0, 2)), chance.randint(1, 5))
+        if choice < 0.3:
+            capable = [a for a in agents if a.can_execute(task, strict=task.is_high_priority)]
+            accepted = scheduler.submit_task(task)
+            assert accepted == bool(capable)
+            queued += accepted
+            assert not accepted or any(task in a.task_queue for a in capable)
+            for other, _, taker in books.moved()[1]:
+                # Only a push makes room for a task that few can do, and only with what may move.
+                assert strategy != "pull" and not other.is_high_priority
+                assert scheduler.agents[taker].can_execute(other)
+        elif choice < 0.6:
+            # A pile on one of the first two, so that queues get out of balance.
+            chance.choice(agents[:2]).enqueue_task(task)
+            queued += 1
+        elif choice < 0.75:
+            task = scheduler.request_work(agent.agent_id)
+            books.check_pull(agent.agent_id, task, strategy)
+            queued -= task is not None
+        elif choice < 0.9:
+            books.check_push(scheduler.rebalance())
+        else:
+            queued -= agent.dequeue_task() is not None
+        assert scheduler.get_metrics()["total_queued"] == queued

@@ -1,6 +1,7 @@
 """What Loxley's scheduler does beyond the pure-Python one."""
 
 import gc
+import json
 import threading
 import time
 import weakref
@@ -215,3 +216,39 @@ def test_a_task_that_nobody_needs_is_let_go():
     del task
     gc.collect()
     assert seen() is None
+
+
+def test_an_orchestrators_lists_are_taken_over_whole_or_not_at_all(tmp_path):
+    scheduler = WorkStealingScheduler()
+    scheduler.register_agent(Agent("old", {"write"}))
+    plan = {
+        "agents": [{"id": "old", "capabilities": ["read"]}, {"id": "new", "capabilities": ["read"]}],
+        "tasks": [
+            {"id": "one", "skills": ["read"], "priority": 5, "deadline_sec": 60, "payload": {"n": 1}},
+            {"id": "two", "skills": ["write"], "dependencies": ["one"], "expected_cost_sec": 0.5},
+        ],
+    }
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan))
+    one, two = scheduler.import_plan(path)
+    assert scheduler.agents["old"].capabilities == {"write"}
+    assert list(scheduler.agents["new"].task_queue) == [one] and one.data == {"n": 1}
+    assert list(scheduler.agents["old"].task_queue) == [two] and two.expected_cost == 0.5
+    assert 50 < one.deadline - time.time() < 61
+    mistakes = {
+        "has a field 'skils'": {"tasks": [{"id": "x", "skils": []}]},
+        "waits for 'nothing'": {"tasks": [{"id": "x", "dependencies": ["nothing"]}]},
+        "is there twice": {"tasks": [{"id": "x"}, {"id": "x"}]},
+        "without an id": {"agents": [{"capabilities": []}]},
+        "not jobs": {"jobs": []},
+        "nobody can do task 'y'": {
+            "agents": [{"id": "third"}],
+            "tasks": [{"id": "x"}, {"id": "y", "skills": ["fly"]}],
+        },
+        "priority 7 is not between 1": {"tasks": [{"id": "x"}, {"id": "y", "priority": 7}]},
+    }
+    for message, wrong in mistakes.items():
+        with pytest.raises(ValueError, match=message):
+            scheduler.import_plan(wrong)
+        assert set(scheduler.agents) == {"old", "new"}
+        assert scheduler.get_metrics()["total_queued"] == 2

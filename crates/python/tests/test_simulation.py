@@ -1,5 +1,7 @@
 """The simulator from Python."""
 
+import sys
+
 import pytest
 from loxley import simulation
 
@@ -49,14 +51,34 @@ def test_mistakes_are_told():
         simulation.simulate({"about": "nothing"})
 
 
-def test_drawing_needs_matplotlib_only_when_asked_for():
-    run = simulation.simulate("basic")
-    try:
-        import matplotlib
-    except ImportError:
-        with pytest.raises(ImportError, match="matplotlib"):
-            run.plot()
-        return
+def test_a_run_is_drawn(tmp_path):
+    matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("agg")
+    run = simulation.simulate("cascading_failure")
     axes = run.plot()
     assert len(axes.patches) == len(run.spans)
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert {"own", "stolen", "crashed"} <= set(labels)
+    assert [label.get_text() for label in axes.get_yticklabels()][0] == run.queues[0]["name"]
+    axes.figure.savefig(tmp_path / "run.png")
+    pixels = matplotlib.image.imread(tmp_path / "run.png")
+    # Something is drawn in the colour of stolen work.
+    orange = abs(pixels[..., :3] - [0xE0 / 255, 0x91 / 255, 0x3A / 255]).max(axis=-1) < 0.02
+    assert orange.mean() > 0.01
+
+
+def test_drawing_needs_matplotlib_only_when_asked_for(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    run = simulation.simulate("basic")
+    with pytest.raises(ImportError, match=r"pip install loxley\[plot\]"):
+        run.plot()
+
+
+def test_records_become_tables():
+    pandas = pytest.importorskip("pandas")
+    run = simulation.simulate("adaptive")
+    spans = pandas.DataFrame(run.spans)
+    assert (spans["end"] > spans["start"]).all() and len(spans) == run.statistics["executed"]
+    assert len(pandas.DataFrame(run.workers)) == len(run.workers)
+    records = simulation.compare("bursty", ["pull", "push"], seeds=[1, 2])
+    assert pandas.DataFrame(records).groupby("policy")["makespan_s"].mean().shape == (2,)

@@ -16,6 +16,7 @@ from loxley._core import Advice, BalanceReport, Metrics, Router, TaskQueue
 from loxley._executor import Executor
 from loxley._futures import TaskTimeout, WorkerLost
 from loxley._packing import RemoteError, RemoteTraceback
+from loxley._plan import PlanError
 from loxley._samples import UtilizationSample
 from loxley.partition import advise
 from loxley.simulation import simulate
@@ -32,6 +33,7 @@ __all__ = [
     "Client",
     "Executor",
     "Metrics",
+    "PlanError",
     "RemoteError",
     "RemoteFuture",
     "RemoteTraceback",

@@ -7,7 +7,6 @@ name of its own is called by that name.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import concurrent.futures
 import json
@@ -18,6 +17,8 @@ from typing import Any, Callable, Dict, Generator, Iterable, Iterator, List, Opt
 
 from loxley._core import ServerClient
 from loxley._packing import RemoteError, dumps, loads, loads_exception
+from loxley._progress import Callback, Progress
+from loxley._wishes import check_priority
 
 #: What agents that run any Python call offer.
 PYTHON = "loxley.python"
@@ -63,6 +64,8 @@ class RemoteFuture(concurrent.futures.Future):  # type: ignore[type-arg]
         return "\n".join([told["place"], *told["obstacles"], *told["remedies"]])
 
     def __await__(self) -> Generator[Any, None, Any]:
+        import asyncio
+
         return asyncio.wrap_future(self).__await__()
 
 
@@ -82,8 +85,7 @@ class _Wishes:
     ) -> None:
         if isinstance(skills, str):
             raise TypeError("skills is a collection of names, not one name")
-        if priority not in (1, 2, 3, 4, 5):
-            raise ValueError(f"priority {priority} is not between 1 (lowest) and 5 (highest)")
+        check_priority(priority)
         self.request: Dict[str, Any] = {
             "skills": list(skills),
             "priority": priority,
@@ -139,9 +141,20 @@ class _Submitting:
         """
         return self._submit_all(function, [(arguments, keywords)], None)[0]
 
-    def map(self, function: Any, *iterables: Iterable[Any]) -> List[RemoteFuture]:
-        """Submits a call for each item, all in one job, and returns their futures in order."""
-        return self._submit_all(function, [(items, {}) for items in zip(*iterables)], None)
+    def map(
+        self, function: Any, *iterables: Iterable[Any], progress: Optional[Callback] = None
+    ) -> List[RemoteFuture]:
+        """Submits a call for each item, all in one job, and returns their futures in order.
+
+        ``progress`` is called, from another thread, with how many are done and how many there are,
+        whenever one is.
+        """
+        futures = self._submit_all(function, [(items, {}) for items in zip(*iterables)], None)
+        if progress is not None:
+            told, total = Progress(progress), len(futures)
+            for future in futures:
+                future.add_done_callback(lambda _: told.add(1, total))
+        return futures
 
 
 class Client(_Submitting):
@@ -207,6 +220,8 @@ class Client(_Submitting):
 
     async def gather_async(self, futures: Iterable[RemoteFuture]) -> List[Any]:
         """The results of all futures, in order, for asyncio."""
+        import asyncio
+
         return list(await asyncio.gather(*map(asyncio.wrap_future, list(futures))))
 
     def agents(self) -> List[Dict[str, Any]]:

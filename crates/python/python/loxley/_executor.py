@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import sys
 import weakref
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple, TypeVar
 
 from loxley._core import BalanceReport
-from loxley._crew import Crew, Wishes
-from loxley._futures import CallFuture
+from loxley._crew import Crew
+from loxley._items import items_of
 from loxley._mapping import Mapping, run
+from loxley._packing import ITEMS, TUPLES
+from loxley._progress import Callback, Progress
+from loxley._wishes import Wishes
 
 T = TypeVar("T")
 
@@ -31,22 +35,35 @@ class _Submitting(concurrent.futures.Executor):
         *iterables: Iterable[Any],
         timeout: Optional[float] = None,
         chunksize: Optional[int] = None,
+        buffersize: Optional[int] = None,
+        progress: Optional[Callback] = None,
     ) -> Iterator[T]:
         """Calls ``fn`` with each item and returns an iterator over the results, in order.
 
         Items travel in pieces that size themselves: single calls where they are long, thousands
         where they are short. ``chunksize`` fixes the size instead. ``timeout`` counts from now, in
         seconds, until the last result is there.
+
+        The items of a generator are gathered at once, and work begins with the first of them. With
+        ``buffersize`` so many at most are taken ahead of the results, so it may go on for ever.
+
+        ``progress`` is called, from another thread, with how many calls are done and how many there
+        are (None while a stream goes on), whenever some are.
         """
         if chunksize is not None and chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
-        single = len(iterables) == 1
-        items: List[Any] = list(iterables[0]) if single else list(zip(*iterables))
+        if buffersize is not None and buffersize < 1:
+            raise ValueError("buffersize must be None or > 0")
         wishes = self._wishes
         if chunksize is None and (wishes.timeout is not None or wishes.speculate):
             # A time limit is for one call, and a second copy is of one call.
             chunksize = 1
-        return run(Mapping(self._crew, wishes, fn, items, single, chunksize), timeout)
+        is_single = len(iterables) == 1
+        items = items_of(iterables[0] if is_single else zip(*iterables))
+        shape = ITEMS if is_single else TUPLES
+        told = None if progress is None else Progress(progress)
+        mapping = Mapping(self._crew, wishes, items, shape, chunksize, buffersize, told)
+        return run(mapping, fn, timeout)
 
 
 class Executor(_Submitting):
@@ -95,7 +112,7 @@ class Executor(_Submitting):
         self._crew = Crew(size, mp_context, initializer, initargs, max_tasks_per_child)
         self._wishes = Wishes()
         # An executor that is forgotten finishes what it has.
-        self._finalizer = weakref.finalize(self, Crew.close, self._crew, False, False)
+        self._finalizer = weakref.finalize(self, Crew.close, self._crew)
         self._finalizer.atexit = False
 
     @property
@@ -125,9 +142,10 @@ class Executor(_Submitting):
         return self._crew.hub.report()
 
     def statistics(self) -> dict[str, int]:
-        """How many calls were stolen, and how many second copies were started."""
-        stolen, speculations = self._crew.hub.steals()
-        return {"stolen": stolen, "speculations": speculations}
+        """How many calls were sent to processes (a piece of a map is one), how many of them were
+        stolen by another process, and how many second copies were started."""
+        sent, stolen, speculations = self._crew.hub.counts()
+        return {"sent": sent, "stolen": stolen, "speculations": speculations}
 
     def process_ids(self) -> List[int]:
         """The ids of the processes that are there now."""
@@ -136,18 +154,21 @@ class Executor(_Submitting):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Takes no more calls. What was accepted is done first, unless futures are cancelled."""
         self._finalizer.detach()
-        self._crew.close(cancel=cancel_futures, kill=False)
+        self._crew.close(cancel=cancel_futures)
         if wait:
             self._crew.join()
 
     def kill_workers(self) -> None:
         """Ends every process now, and every call with it."""
         self._finalizer.detach()
-        self._crew.close(cancel=True, kill=True)
+        self._crew.kill()
         self._crew.join()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        # Nobody has to wait for a module that only some programs use, so it is looked for.
+        asyncio = sys.modules.get("asyncio")
+        cancelled = asyncio.CancelledError if asyncio else SystemExit
+        if isinstance(error, (KeyboardInterrupt, SystemExit, cancelled)):
             # Somebody wants out: not after the last call, but now.
             self.kill_workers()
         else:
@@ -174,4 +195,4 @@ def _usable_processors() -> int:
         return os.cpu_count() or 1
 
 
-__all__ = ["CallFuture", "Executor"]
+__all__ = ["Executor"]

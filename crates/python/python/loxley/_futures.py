@@ -7,6 +7,8 @@ import sys
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any, Optional
 
+from loxley._packing import loads, loads_exception
+
 if TYPE_CHECKING:
     from loxley._crew import Crew
 
@@ -29,7 +31,7 @@ else:
 class CallFuture(concurrent.futures.Future):  # type: ignore[type-arg]
     """The future of one call."""
 
-    def __init__(self, crew: Optional[Crew]) -> None:
+    def __init__(self, crew: Crew) -> None:
         super().__init__()
         self._crew = crew
         self.call = 0
@@ -39,12 +41,11 @@ class CallFuture(concurrent.futures.Future):  # type: ignore[type-arg]
         """Cancels the call if it has not begun. A cancelled call never runs."""
         if self.done():
             return self.cancelled()
-        crew = self._crew
-        if crew is None or not crew.cancel_call(self.call):
+        if not self._crew.cancel_call(self.call):
             return self.cancelled()
-        return self.cancel_here()
+        return self._cancel_here()
 
-    def cancel_here(self) -> bool:
+    def _cancel_here(self) -> bool:
         """Marks the future as cancelled, and tells whoever waits for it."""
         with self._condition:
             is_first, self._is_told = not self._is_told, True
@@ -57,8 +58,25 @@ class CallFuture(concurrent.futures.Future):  # type: ignore[type-arg]
 
     def running(self) -> bool:
         """Whether the call has begun and is not over."""
-        crew = self._crew
-        return not self.done() and crew is not None and crew.hub.is_running(self.call)
+        return not self.done() and self._crew.hub.is_running(self.call)
+
+    def settle(
+        self, kind: str, payload: Any, error: Optional[BaseException], seconds: float
+    ) -> None:
+        """Takes in what became of the call."""
+        if self.done():
+            return
+        if kind == "cancelled":
+            self._cancel_here()
+            return
+        try:
+            if kind == "value":
+                self.set_result(loads(payload))
+            else:
+                self.set_exception(error or loads_exception(payload))
+        except Exception as problem:
+            if not self.done():
+                self.set_exception(problem)
 
     def __reduce__(self) -> Any:
         raise TypeError("a future cannot leave its process")

@@ -1,163 +1,278 @@
 """A function over many items, in pieces that size themselves.
 
 A piece should take so long that its overhead does not matter, and no longer: then the last pieces end
-together. So the first pieces are single calls, which are timed; later ones are as large as that time
+together. So the first pieces are few calls, which are timed; later ones are as large as that time
 allows, and never more than a share of what is left.
+
+The thread that settles futures cuts pieces and packs them; whoever iterates over the results gathers the
+items, if they come from a stream, and unpacks the results.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import threading
 import time
 import weakref
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from loxley._packing import ITEMS, TUPLES, dumps, loads, loads_exception
+from loxley._items import Items, Streamed
+from loxley._packing import dumps, loads, loads_exception
+from loxley._progress import Progress
 
 if TYPE_CHECKING:
-    from loxley._crew import Crew, Wishes
+    from loxley._crew import Crew
+    from loxley._wishes import Wishes
 
 #: A piece should take this long, in seconds: some twenty times what sending it costs.
 _PIECE_SECONDS = 0.003
 #: And not less than this, near the end.
-_SMALLEST_SECONDS = 0.0005
+_SMALLEST_SECONDS = 0.001
 #: No piece is more than this share of what each process has left.
-_SHARES = 3
-#: So many pieces for each process are under way: one runs, the others wait for it.
-_AHEAD = 2
+_SHARES = 2
+#: While nobody knows how long calls take, a piece is this share of all: too little to matter.
+_FIRST_SHARES = 1000
+#: So many pieces for each process are under way: one runs, the others wait for it, there or here.
+_AHEAD = 4
+#: And not more than so many bytes, unless a process has nothing to do.
+_AHEAD_BYTES = 32 << 20
+#: A piece so many times larger than any that came back waits until a process has nothing to do: by
+#: then more may be known.
+_LEAP = 256
+
+
+class Piece:
+    """Some calls of a map, sent together; what came back is unpacked by whoever wants it."""
+
+    __slots__ = ("call", "size", "bytes", "_mapping", "_outcome")
+
+    def __init__(self, mapping: Mapping, size: int, bytes: int) -> None:
+        self.call = 0
+        self.size = size
+        self.bytes = bytes
+        self._mapping = mapping
+        self._outcome: Optional[Tuple[str, Any, Optional[BaseException]]] = None
+
+    def settle(
+        self, kind: str, payload: Any, error: Optional[BaseException], seconds: float
+    ) -> None:
+        """Takes in what became of it."""
+        self._outcome = (kind, payload, error)
+        self._mapping.settled(self, seconds if kind == "value" else 0.0)
+
+    def cancel(self) -> None:
+        """Cancels it if it has not begun."""
+        if self._outcome is None and self._mapping.crew.cancel_call(self.call):
+            self.settle("cancelled", None, CancelledError(), 0.0)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known what became of it."""
+        return self._outcome is not None
+
+    def unpack(self) -> Tuple[List[Any], Optional[BaseException]]:
+        """The results, and what was raised after them."""
+        assert self._outcome is not None
+        kind, payload, error = self._outcome
+        if kind == "raised":
+            return [], loads_exception(payload)
+        if kind != "value":
+            return [], error or CancelledError()
+        values, packed = loads(payload)
+        return values, None if packed is None else loads_exception(packed)
 
 
 class Mapping:
-    """One map: its items, the pieces under way, and the results that are here."""
+    """One map: its items, the pieces under way, and what came back of them."""
 
     def __init__(
         self,
         crew: Crew,
         wishes: Wishes,
-        function: Callable[..., Any],
-        items: Sequence[Any],
-        single: bool,
-        piece: Optional[int],
+        items: Items,
+        shape: int,
+        chunksize: Optional[int],
+        buffersize: Optional[int],
+        progress: Optional[Progress],
     ) -> None:
+        self.crew = crew
         self.wishes = wishes
-        self._crew = crew
-        self._function = crew.function_number(function)
+        #: The number of its function. The crew sets it.
+        self.function = 0
         self._items = items
-        self._shape = ITEMS if single else TUPLES
-        self._piece = piece
-        self._next = 0
-        self._sizes: Dict[int, int] = {}
-        self._calls: Dict[int, int] = {}
-        self._results: Dict[int, Tuple[List[Any], Optional[BaseException]]] = {}
+        self._shape = shape
+        self._chunksize = chunksize
+        self._buffersize = buffersize
+        self._progress = progress
+        #: Held while pieces are cut and packed.
+        self._cutting = threading.Lock()
+        #: Guards everything below.
         self._news = threading.Condition()
-        self._done_count = 0
-        self._done_seconds = 0.0
-        self._closed = False
+        #: Pieces by the position of their first item, until their results are taken.
+        self._pieces: Dict[int, Piece] = {}
+        self._under_way = 0
+        self._bytes = 0
+        self._sent = 0
+        self._largest = 0
+        self._timed_calls = 0
+        self._timed_seconds = 0.0
         self._error: Optional[BaseException] = None
 
-    # The crew's side; the crew holds its lock.
+    @property
+    def has_work(self) -> bool:
+        """Whether there are items that can be sent."""
+        return self._error is None and self._items.waiting > 0
+
+    # Sending.
 
     def refill(self) -> bool:
         """Sends pieces until enough are under way. False when there is nothing left to send."""
-        while not self._closed and self._next < len(self._items):
-            if len(self._calls) >= _AHEAD * self._crew.size:
-                return True
-            at, size = self._next, self._next_size()
-            self._next += size
-            try:
-                payload = dumps(self._items[at : at + size])
-                self._sizes[at] = size
-                self._calls[at] = self._crew.send_piece(
-                    self, at, self._function, self._shape, size, payload
-                )
-            except Exception as error:
-                self.fail(error)
-        return False
+        with self._cutting:
+            while self._error is None and self._under_way < _AHEAD * self.crew.size:
+                size, waiting = self._next_size(), self._items.waiting
+                if waiting == 0 and not self._items.is_open:
+                    return False
+                if not self._is_worth_sending(size, waiting):
+                    return True
+                self._send(self._items.take(size))
+            return self._error is None
 
     def _next_size(self) -> int:
-        left = len(self._items) - self._next
-        if self._piece is not None:
-            return min(self._piece, left)
-        if self._done_count == 0:
-            return 1
-        each = max(self._done_seconds / self._done_count, 1e-9)
-        share = max(left / (_SHARES * self._crew.size), _SMALLEST_SECONDS / each)
-        return max(1, min(left, math.floor(min(_PIECE_SECONDS / each, share))))
+        if self._chunksize is not None:
+            return self._chunksize
+        if self._timed_calls == 0:
+            return max(1, self._items.waiting // _FIRST_SHARES)
+        size = self._calls_in(_PIECE_SECONDS)
+        if self._buffersize is not None:
+            size = min(size, self._buffersize / (_AHEAD * self.crew.size))
+        elif not self._items.is_open:
+            share = self._items.waiting / (_SHARES * self.crew.size)
+            size = min(size, max(share, self._calls_in(_SMALLEST_SECONDS)))
+        return max(1, int(size))
 
-    def settle(
-        self, at: int, kind: str, payload: Any, error: Optional[BaseException], seconds: float
-    ) -> None:
-        """Takes in what became of a piece."""
-        values: List[Any] = []
-        if kind == "value":
-            try:
-                values, packed = loads(payload)
-                error = loads_exception(packed) if packed is not None else None
-            except Exception as problem:
-                values, error = [], problem
-        elif kind == "raised":
-            error = loads_exception(payload)
-        self._done_count += len(values)
-        self._done_seconds += seconds
+    def _calls_in(self, seconds: float) -> float:
+        """How many calls take so long, as far as is known."""
+        return seconds * self._timed_calls / max(self._timed_seconds, 1e-9)
+
+    def _is_worth_sending(self, size: int, waiting: int) -> bool:
+        is_whole = waiting >= size or not self._items.is_open
+        if self._chunksize is not None:
+            return is_whole
+        # Less than a piece, or a piece of which little is known, for a process with nothing to do.
+        is_idle = self._under_way < self.crew.size
+        is_known = size <= _LEAP * self._largest and self._bytes < _AHEAD_BYTES
+        return waiting > 0 and (is_idle or (is_whole and is_known))
+
+    def _send(self, items: Sequence[Any]) -> None:
+        try:
+            payload = dumps(items)
+        except Exception as error:
+            return self.fail(error)
+        piece = Piece(self, len(items), len(payload))
         with self._news:
-            self._calls.pop(at, None)
-            self._results[at] = (values, error)
+            self._bytes += piece.bytes
+            self._pieces[self._sent] = piece
+            self._sent += piece.size
+            self._under_way += 1
+        try:
+            self.crew.send(piece, self.function, self._shape, piece.size, payload, self.wishes)
+        except Exception as error:
+            piece.settle("lost", None, error, 0.0)
+            self.fail(error)
+
+    def settled(self, piece: Piece, seconds: float) -> None:
+        """A piece came back: it took so long, if that is known."""
+        with self._news:
+            self._under_way -= 1
+            self._bytes -= piece.bytes
+            if seconds > 0.0:
+                self._largest = max(self._largest, piece.size)
+                self._timed_calls += piece.size
+                self._timed_seconds += seconds
             self._news.notify_all()
+        if self._progress is not None:
+            total = None if self._items.is_open else self._sent + self._items.waiting
+            self._progress.add(piece.size, total)
 
     def fail(self, error: BaseException) -> None:
-        """Nothing more will come."""
+        """Nothing more is sent; whoever wants more gets the error."""
         with self._news:
-            self._error = error
-            self._closed = True
+            if self._error is None:
+                self._error = error
             self._news.notify_all()
 
+    def cancel(self) -> None:
+        """Nobody wants the rest: what has not begun is cancelled."""
+        self.fail(CancelledError())
+        with self._news:
+            pieces = list(self._pieces.values())
+        for piece in pieces:
+            piece.cancel()
+        self.crew.hub.wake()
+
     # The caller's side.
+
+    def gather(self, taken: int) -> None:
+        """Takes items from the stream, if there is one, as far as may be; ``taken`` have gone out."""
+        while isinstance(self._items, Streamed) and self._items.is_open and self._error is None:
+            most = float("inf")
+            if self._buffersize is not None:
+                most = self._buffersize - (self._sent + self._items.waiting - taken)
+                if most <= 0:
+                    return
+            # No lock: what is behind the stream may take its time, or use this very executor.
+            self._items.gather(most)
+            if self._under_way < _AHEAD * self.crew.size:
+                self.refill()
 
     def results(self, end: Optional[float]) -> Iterator[List[Any]]:
         """The results of one piece after the other, in the order of the items."""
         at = 0
         try:
-            while at < len(self._items):
-                values, error = self._take(at, end)
-                size = self._sizes.pop(at)
+            while True:
+                self.gather(at)
+                piece = self._take(at, end)
+                if piece is None:
+                    return
+                at += piece.size
+                values, error = piece.unpack()
+                del piece
                 yield values
                 if error is not None:
                     raise error
-                at += size
                 del values
         finally:
-            self.close()
+            self.cancel()
 
-    def _take(self, at: int, end: Optional[float]) -> Tuple[List[Any], Optional[BaseException]]:
+    def _take(self, at: int, end: Optional[float]) -> Optional[Piece]:
+        """Waits for the piece that begins with this item; None when there is none."""
         with self._news:
-            while at not in self._results:
-                if self._error is not None and at not in self._calls:
+            while True:
+                piece = self._pieces.get(at)
+                if piece is not None and piece.is_settled:
+                    return self._pieces.pop(at)
+                if piece is None and self._error is not None:
                     raise self._error
-                if end is None:
-                    self._news.wait()
-                elif not self._news.wait(max(0.0, end - time.monotonic())):
-                    if at not in self._results and time.monotonic() >= end:
-                        raise FutureTimeout()
-            return self._results.pop(at)
-
-    def close(self) -> None:
-        """Nobody wants the rest: what has not begun is cancelled."""
-        self._closed = True
-        with self._news:
-            calls = list(self._calls.values())
-        for call in calls:
-            self._crew.cancel_call(call)
-        self._crew.hub.wake()
+                if at == self._sent and not self._items.is_open and self._items.waiting == 0:
+                    return None
+                rest = None if end is None else end - time.monotonic()
+                if rest is not None and rest <= 0:
+                    raise FutureTimeout()
+                self._news.wait(rest)
 
 
-def run(mapping: Mapping, timeout: Optional[float]) -> Iterator[Any]:
+def run(mapping: Mapping, function: Any, timeout: Optional[float]) -> Iterator[Any]:
     """Starts a map now, and returns an iterator over its results."""
     end = None if timeout is None else time.monotonic() + timeout
-    mapping._crew.start_map(mapping)
+    mapping.crew.start_map(mapping, function)
+    try:
+        mapping.gather(0)
+    except BaseException:
+        mapping.cancel()
+        raise
     pieces = mapping.results(end)
     # An iterator that nobody began has no `finally` to run.
-    weakref.finalize(pieces, mapping.close)
+    weakref.finalize(pieces, mapping.cancel)
     return itertools.chain.from_iterable(pieces)

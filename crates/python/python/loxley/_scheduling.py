@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Callable, Iterable, Mapping, Optional, Set, Union
+from typing import Any, Callable, Iterable, List, Mapping, Optional, Set, Union
 
 from loxley import _core
 from loxley._config import Config
 from loxley._core import TaskQueue
+from loxley._plan import Plan, import_plan
 from loxley._serving import Service
 from loxley._skills import Skills
 
@@ -38,7 +39,6 @@ class Agent(_core.Agent):
     def capabilities(self, names: Iterable[str]) -> None:
         skills = Skills(self, names)
         _core.Agent.capabilities.__set__(self, skills)  # type: ignore[attr-defined]
-
 
     def serve(
         self,
@@ -85,6 +85,26 @@ class WorkStealingScheduler(_core.WorkStealingScheduler):
         """Applies the configuration in a file, or none of it if there is a mistake in it."""
         super().reload_file(path)
         self._config = None
+
+    def import_plan(self, plan: Plan) -> List[Task]:
+        """Takes over the lists of an orchestrator, and returns its tasks in order.
+
+        ``plan`` is a mapping, or a JSON file of one. Agents that are registered already stay as they
+        are. If anything is wrong with it, :class:`PlanError` says what, and nothing changes.
+
+        >>> scheduler = WorkStealingScheduler()
+        >>> tasks = scheduler.import_plan({
+        ...     "agents": [{"id": "ann", "capabilities": ["python"]}],
+        ...     "tasks": [
+        ...         {"id": "fetch", "skills": ["python"]},
+        ...         {"id": "clean", "skills": ["python"], "priority": 4, "dependencies": ["fetch"],
+        ...          "expected_cost_sec": 1.5, "payload": {"table": "users"}},
+        ...     ],
+        ... })
+        >>> [task.task_id for task in scheduler.agents["ann"].task_queue]
+        ['clean', 'fetch']
+        """
+        return import_plan(self, plan)
 
     def __enter__(self) -> WorkStealingScheduler:
         self.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import pickle
@@ -36,10 +37,8 @@ def main() -> None:
 def _set_up(setup: bytes) -> Optional[int]:
     folder, arguments, limit, packed = pickle.loads(setup)
     sys.argv = arguments
-    try:
-        os.chdir(folder)
-    except OSError:
-        pass
+    with contextlib.suppress(OSError):
+        os.chdir(folder or ".")
     initializer, initargs = loads(packed)
     if initializer is not None:
         initializer(*initargs)
@@ -53,8 +52,10 @@ def _serve(line: WorkerLine, limit: Optional[int]) -> None:
         call = line.next()
         if call is None:
             return
-        lease, number, shape, payload = call
+        lease, number, shape, payload, forgotten = call
         del call
+        for old in forgotten or ():
+            functions.pop(old, None)
         try:
             function = functions.get(number)
             if function is None:
@@ -76,10 +77,23 @@ def _run(function: Callable[..., Any], shape: int, payload: bytes) -> bytes:
     items = loads(payload)
     values: List[Any] = []
     calls = map(function, items) if shape == ITEMS else itertools.starmap(function, items)
-    outcome: Tuple[List[Any], Optional[bytes]] = (values, None)
+    error: Optional[BaseException] = None
     try:
         values.extend(calls)
-    except BaseException as error:
-        # What came before it counts.
-        outcome = (values, dumps_exception(error))
-    return dumps_result(outcome)
+    except BaseException as raised:
+        error = raised
+    return _packed(values, error)
+
+
+def _packed(values: List[Any], error: Optional[BaseException]) -> bytes:
+    """Results of several calls, and what was raised after them; what came before it counts."""
+    try:
+        return dumps_result((values, None if error is None else dumps_exception(error)))
+    except Exception as problem:
+        # One of them cannot travel: as many as can, and why the next one cannot.
+        error = problem
+    good = 0
+    with contextlib.suppress(Exception):
+        for good, value in enumerate(values):
+            dumps_result(value)
+    return dumps_result((values[:good], dumps_exception(error)))

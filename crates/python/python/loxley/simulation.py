@@ -20,6 +20,8 @@ from loxley import _core
 
 Record = Dict[str, Any]
 
+_COLOURS = {"own": "#4878a8", "stolen": "#e0913a", "failed": "#b03a3a", "stopped": "#999999"}
+
 
 class Run:
     """What one run did. Lists of records become a table by ``pandas.DataFrame(run.spans)``."""
@@ -62,29 +64,39 @@ class Run:
             from matplotlib import pyplot
         except ImportError:
             raise ImportError("drawing needs matplotlib: pip install loxley[plot]") from None
-        if axes is None:
-            lanes = len(self._timeline["lanes"])
-            _, axes = pyplot.subplots(figsize=(10, 1 + 0.4 * lanes))
-        colours = {"own": "#4878a8", "stolen": "#e0913a", "failed": "#b03a3a", "stopped": "#999999"}
-        for kind, colour in colours.items():
-            spans = [span for span in self.spans if span["kind"] == kind]
-            if spans:
-                axes.barh(
-                    [span["lane"] for span in spans],
-                    [span["end"] - span["start"] for span in spans],
-                    left=[span["start"] for span in spans],
-                    color=colour,
-                    edgecolor="white",
-                    linewidth=0.3,
-                    label=kind,
-                )
         names = [lane["name"] for lane in self._timeline["lanes"]]
+        if axes is None:
+            size = (10, 1 + 0.4 * len(names))
+            _, axes = pyplot.subplots(figsize=size, layout="constrained")
+        for kind, colour in _COLOURS.items():
+            self._draw_spans(axes, kind, colour)
+        for number, what in enumerate(sorted({each["what"] for each in self.incidents})):
+            these = [incident for incident in self.incidents if incident["what"] == what]
+            where = [incident["at"] for incident in these], [incident["lane"] for incident in these]
+            axes.plot(*where, f"C{number + 2}X", markersize=9, label=what)
         axes.set_yticks(range(len(names)), labels=names)
-        axes.invert_yaxis()
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        axes.set_xlim(left=0)
         axes.set_xlabel("seconds")
         axes.set_title(f"{self.scenario}: {self.statistics['makespan_s']:.2f} s")
-        axes.legend(loc="upper right")
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         return axes
+
+    def _draw_spans(self, axes: Any, kind: str, colour: str) -> None:
+        """Bars for the work of one kind; the slots of a lane are below each other."""
+        spans = [span for span in self.spans if span["kind"] == kind]
+        slots = 1 + max((span["slot"] for span in self.spans), default=0)
+        if spans:
+            axes.barh(
+                [span["lane"] - 0.4 + 0.8 * (span["slot"] + 0.5) / slots for span in spans],
+                [span["end"] - span["start"] for span in spans],
+                height=0.8 / slots,
+                left=[span["start"] for span in spans],
+                color=colour,
+                edgecolor="white",
+                linewidth=0.3,
+                label=kind,
+            )
 
     def __repr__(self) -> str:
         seconds = self.statistics["makespan_s"]

@@ -1,15 +1,12 @@
-//! What a hub knows: the deciding core, the calls, and what was sent to whom.
-//!
-//! A process runs what it is sent one after the other. So the first call of a line is the one that is
-//! running, and a call that was answered makes the next one the running one: nobody has to say so.
+//! What a hub knows: the deciding core, the calls, and who holds which.
 //!
 //! What must stay true: a lease is in `leases` exactly while the core holds it in force, and on its
-//! line's `sent` until the process has answered for it, one way or the other.
+//! line until the process has answered for it, one way or the other.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use loxley_model::{
     AgentId, AgentSpec, Dispatch, Failure, GroupId, JobId, JobSpec, Lease, Outcome, Priority,
@@ -20,62 +17,35 @@ use loxley_policy::{
 };
 
 use super::figures::Figures;
-use super::wire::{self, Frame, Kind};
+use super::functions::Functions;
+use super::lines::Lines;
+use super::wire::{Frame, Kind};
 
 pub(crate) struct Books {
     core: Core,
-    lines: BTreeMap<AgentId, Line>,
+    pub(crate) lines: Lines,
     leases: HashMap<Lease, (TaskId, AgentId)>,
     calls: HashMap<TaskId, Call>,
-    functions: HashMap<u64, Arc<[u8]>>,
+    functions: Functions,
     kinds: HashMap<(Option<Span>, Option<u64>), Arc<TaskKind>>,
     pub(crate) events: Vec<Event>,
     /// Calls that somebody wants to cancel and that a process was asked to give back.
     cancelling: HashSet<TaskId>,
     pub(crate) figures: Figures,
-    /// Lines with something in their outbox.
-    dirty: Vec<AgentId>,
-    /// The answer that is being told to the core.
-    answer: Option<Answer>,
-    /// The process that is being taken off the books.
-    dying: Option<AgentId>,
     next_call: u64,
-    next_agent: u64,
-    next_function: u64,
     actions: Vec<Action>,
     pub(crate) closed: bool,
     /// Whoever waits for events should look around.
     pub(crate) woken: bool,
 }
 
-/// The way to one process.
-struct Line {
-    stream: Arc<Mutex<UnixStream>>,
-    outbox: Vec<u8>,
-    /// The functions that the process has.
-    known: HashSet<u64>,
-    /// What it was sent and has not answered, in order; the first is running.
-    sent: VecDeque<Lease>,
-    is_ready: bool,
-    /// It said that it goes, and runs nothing more.
-    is_retired: bool,
-    busy_ns: u64,
-}
-
-/// A call that is not over.
-struct Call {
-    function: u64,
-    shape: u8,
-    /// How many calls of the function it stands for.
-    items: u32,
-    payload: Arc<[u8]>,
-}
-
-/// What a process said of a call.
-struct Answer {
-    is_value: bool,
-    payload: Vec<u8>,
-    nanos: u64,
+/// A call, and how many calls of the function it stands for.
+pub(crate) struct Call {
+    pub(crate) function: u64,
+    /// How the arguments are packed; only processes look.
+    pub(crate) shape: u8,
+    pub(crate) items: u32,
+    pub(crate) payload: Arc<[u8]>,
 }
 
 /// How a call is to be treated.
@@ -84,6 +54,22 @@ pub(crate) struct Wishes {
     pub(crate) time_limit: Option<Span>,
     pub(crate) speculate: bool,
     pub(crate) cost: Option<Span>,
+}
+
+/// What led to an input of the core, for whoever hears how a call ended.
+enum Cause {
+    /// A process said this of a call.
+    Answered(Answer),
+    /// A process is gone.
+    Died(AgentId),
+    /// Anything else.
+    Other,
+}
+
+struct Answer {
+    is_value: bool,
+    payload: Vec<u8>,
+    nanos: u64,
 }
 
 /// What the Python side must know.
@@ -106,23 +92,20 @@ impl Books {
         // Processes are all alike: an urgent call that waits is best run by whoever is idle.
         config.priority.preserve_high_priority = false;
         config.performance.max_concurrent_steals = 64;
+        // A call that moves costs a message on this machine: less than waiting behind a slow one.
+        config.guards.max_moves = u32::MAX;
         config.metrics.track_utilization = false;
         Self {
             core: Core::new(config, Time::ZERO),
-            lines: BTreeMap::new(),
+            lines: Lines::default(),
             leases: HashMap::new(),
             calls: HashMap::new(),
-            functions: HashMap::new(),
+            functions: Functions::default(),
             kinds: HashMap::new(),
             events: Vec::new(),
             cancelling: HashSet::new(),
             figures: Figures::default(),
-            dirty: Vec::new(),
-            answer: None,
-            dying: None,
             next_call: 0,
-            next_agent: 0,
-            next_function: 0,
             actions: Vec::new(),
             closed: false,
             woken: false,
@@ -137,97 +120,37 @@ impl Books {
         self.feed(now, Input::Tick);
     }
 
-    // Lines.
+    // Processes.
 
-    /// A line to a process that is about to start. It gets calls once it is ready. Whoever listens to
-    /// it writes the setup: that may have to wait until the process reads.
+    /// A line to a process that is about to start. It gets calls once it is ready.
     pub(crate) fn open_line(&mut self, stream: UnixStream, setup: &[u8]) -> AgentId {
-        self.next_agent += 1;
-        let id = AgentId(self.next_agent);
-        let mut outbox = Vec::new();
-        wire::put(&mut outbox, Kind::Setup, 0, 0, setup);
-        let line = Line {
-            stream: Arc::new(Mutex::new(stream)),
-            outbox,
-            known: HashSet::new(),
-            sent: VecDeque::new(),
-            is_ready: false,
-            is_retired: false,
-            busy_ns: 0,
-        };
-        self.lines.insert(id, line);
-        id
+        self.lines.open(stream, setup)
     }
 
     /// The other end of a line is gone.
     pub(crate) fn close_line(&mut self, now: Time, agent: AgentId) {
-        let Some(line) = self.lines.get(&agent) else {
+        let Some(line) = self.lines.get(agent) else {
             return;
         };
-        let (is_ready, is_retired) = (line.is_ready, line.is_retired);
-        let running = line.sent.front().copied();
-        let running = running.filter(|_| is_ready && !is_retired);
-        self.dying = Some(agent);
+        let (was_ready, running) = (line.is_ready, line.running());
         // Nothing new for it while its last call is taken care of.
         self.feed(now, Input::AgentDrained(agent));
-        if let Some((task, lease)) = running.and_then(|lease| {
-            let (task, _) = *self.leases.get(&lease)?;
-            Some((task, lease))
-        }) {
-            self.leases.remove(&lease);
+        if let Some((lease, (task, _))) = running.and_then(|lease| self.leases.remove_entry(&lease))
+        {
             let outcome = Outcome::Failed(Failure::Permanent);
-            self.feed(
-                now,
-                Input::TaskFinished {
-                    task,
-                    lease,
-                    outcome,
-                },
-            );
+            let input = Input::TaskFinished {
+                task,
+                lease,
+                outcome,
+            };
+            self.feed_because(now, input, Cause::Died(agent));
         }
         let tasks = Leftovers::Requeue;
-        self.feed(now, Input::AgentLeft { agent, tasks });
-        self.lines.remove(&agent);
+        let input = Input::AgentLeft { agent, tasks };
+        self.feed_because(now, input, Cause::Died(agent));
+        self.lines.close(agent);
         self.leases.retain(|_, (_, holder)| *holder != agent);
-        self.dying = None;
-        self.events.push(Event::Gone(agent, is_ready));
-    }
-
-    /// Asks every process to go once it has done what it has.
-    pub(crate) fn stop_lines(&mut self) {
-        for (agent, line) in &mut self.lines {
-            wire::put(&mut line.outbox, Kind::Stop, 0, 0, &[]);
-            self.dirty.push(*agent);
-        }
-    }
-
-    /// What is to be written, and where. Whoever writes locks the stream first and then asks.
-    pub(crate) fn dirty_streams(&mut self) -> Vec<(AgentId, Arc<Mutex<UnixStream>>)> {
-        let mut dirty = mem::take(&mut self.dirty);
-        dirty.sort_unstable();
-        dirty.dedup();
-        let streams = dirty.into_iter().filter_map(|agent| {
-            let line = self.lines.get(&agent)?;
-            (!line.outbox.is_empty()).then(|| (agent, Arc::clone(&line.stream)))
-        });
-        streams.collect()
-    }
-
-    /// How many bytes are to be written.
-    pub(crate) fn outbox_len(&self) -> usize {
-        let dirty = self.dirty.iter().filter_map(|agent| self.lines.get(agent));
-        dirty.map(|line| line.outbox.len()).sum()
-    }
-
-    pub(crate) fn stream(&self, agent: AgentId) -> Option<Arc<Mutex<UnixStream>>> {
-        Some(Arc::clone(&self.lines.get(&agent)?.stream))
-    }
-
-    pub(crate) fn take_outbox(&mut self, agent: AgentId) -> Vec<u8> {
-        self.lines
-            .get_mut(&agent)
-            .map(|line| mem::take(&mut line.outbox))
-            .unwrap_or_default()
+        self.events.push(Event::Gone(agent, was_ready));
     }
 
     /// Takes in a frame from a process.
@@ -247,13 +170,14 @@ impl Books {
             Kind::Ready => self.ready(now, agent),
             Kind::Unfit => self.events.push(Event::Unfit(agent, frame.payload)),
             Kind::Retired => {
-                if let Some(line) = self.lines.get_mut(&agent) {
+                if let Some(line) = self.lines.get_mut(agent) {
                     line.is_retired = true;
                 }
                 self.feed(now, Input::AgentDrained(agent));
             }
             Kind::Setup
             | Kind::Function
+            | Kind::Forget
             | Kind::Call
             | Kind::Retract
             | Kind::Interrupt
@@ -262,7 +186,7 @@ impl Books {
     }
 
     fn ready(&mut self, now: Time, agent: AgentId) {
-        if let Some(line) = self.lines.get_mut(&agent) {
+        if let Some(line) = self.lines.get_mut(agent) {
             line.is_ready = true;
             let spec = AgentSpec {
                 dispatch: Dispatch::KeepFull,
@@ -274,10 +198,9 @@ impl Books {
     }
 
     fn answered(&mut self, now: Time, agent: AgentId, lease: Lease, answer: Answer) {
-        let Some(line) = self.lines.get_mut(&agent) else {
-            return;
-        };
-        line.busy_ns += answer.nanos;
+        if let Some(line) = self.lines.get_mut(agent) {
+            line.busy_ns += answer.nanos;
+        }
         self.settle(now, agent, lease);
         // An answer to a lease that is no longer in force is old news.
         let Some((task, _)) = self.leases.remove(&lease) else {
@@ -286,22 +209,17 @@ impl Books {
         if let Some(call) = self.calls.get(&task) {
             self.figures.ran(call.items, answer.nanos);
         }
-        self.answer = Some(answer);
         let outcome = Outcome::Succeeded;
-        self.feed(
-            now,
-            Input::TaskFinished {
-                task,
-                lease,
-                outcome,
-            },
-        );
-        self.answer = None;
-        let (core, lines) = (&self.core, &self.lines);
-        let depths = lines
-            .iter()
-            .map(|(id, line)| core.queue_len(*id).unwrap_or(0) + line.sent.len().saturating_sub(1));
-        self.figures.sample(depths);
+        let input = Input::TaskFinished {
+            task,
+            lease,
+            outcome,
+        };
+        self.feed_because(now, input, Cause::Answered(answer));
+        let queued = |agent| self.core.queue_len(agent).unwrap_or(0);
+        let depths = self.lines.all();
+        self.figures
+            .sample(depths.map(|(agent, line)| queued(agent) + line.waiting()));
     }
 
     fn yielded(&mut self, now: Time, agent: AgentId, lease: Lease) {
@@ -312,47 +230,22 @@ impl Books {
         if self.cancelling.remove(&task) {
             return self.feed(now, Input::CancelRequested(Selection::Task(task)));
         }
-        let yielded = true;
-        self.feed(
-            now,
-            Input::TaskYielded {
-                task,
-                lease,
-                yielded,
-            },
-        );
+        self.feed(now, said_of_retract(task, lease, true));
     }
 
     fn kept(&mut self, now: Time, lease: Lease) {
-        let Some((task, _)) = self.leases.get(&lease).copied() else {
-            return;
-        };
-        self.cancelling.remove(&task);
-        let yielded = false;
-        self.feed(
-            now,
-            Input::TaskYielded {
-                task,
-                lease,
-                yielded,
-            },
-        );
+        if let Some((task, _)) = self.leases.get(&lease).copied() {
+            self.cancelling.remove(&task);
+            self.feed(now, said_of_retract(task, lease, false));
+        }
     }
 
     /// A process has answered for a lease: if it was running, the next one is.
     fn settle(&mut self, now: Time, agent: AgentId, lease: Lease) {
-        let Some(line) = self.lines.get_mut(&agent) else {
-            return;
-        };
-        let was_first = line.sent.front() == Some(&lease);
-        line.sent.retain(|other| *other != lease);
-        if was_first && let Some(next) = line.sent.front().copied() {
-            self.started(now, next);
-        }
-    }
-
-    fn started(&mut self, now: Time, lease: Lease) {
-        if let Some((task, _)) = self.leases.get(&lease).copied() {
+        let line = self.lines.get_mut(agent);
+        let next = line.and_then(|line| line.settle(lease));
+        if let Some((lease, (task, _))) = next.and_then(|lease| self.leases.get_key_value(&lease)) {
+            let (task, lease) = (*task, *lease);
             self.feed(now, Input::TaskStarted { task, lease });
         }
     }
@@ -360,41 +253,32 @@ impl Books {
     // Calls.
 
     pub(crate) fn define(&mut self, function: Arc<[u8]>) -> u64 {
-        self.next_function += 1;
-        self.functions.insert(self.next_function, function);
-        self.next_function
+        self.functions.define(function)
     }
 
-    /// A function is not used any more.
+    /// Nobody will submit a call of this function again.
     pub(crate) fn forget(&mut self, function: u64) {
-        self.functions.remove(&function);
-        for line in self.lines.values_mut() {
-            line.known.remove(&function);
+        if self.functions.forget(function) {
+            self.let_go(function);
         }
     }
 
-    pub(crate) fn submit(
-        &mut self,
-        now: Time,
-        function: u64,
-        shape: u8,
-        items: u32,
-        payload: Arc<[u8]>,
-        wishes: &Wishes,
-    ) -> TaskId {
+    fn let_go(&mut self, function: u64) {
+        self.lines.forget(function);
+        self.kinds.retain(|(_, of), _| *of != Some(function));
+    }
+
+    /// Takes a call; none if its function was forgotten.
+    pub(crate) fn submit(&mut self, now: Time, call: Call, wishes: &Wishes) -> Option<TaskId> {
+        if !self.functions.contains(call.function) {
+            return None;
+        }
         self.next_call += 1;
         let id = TaskId(self.next_call);
-        let kind = self.kind(wishes, function);
+        let kind = self.kind(wishes, call.function);
         self.figures.begin();
-        self.calls.insert(
-            id,
-            Call {
-                function,
-                shape,
-                items,
-                payload,
-            },
-        );
+        self.functions.call_begins(call.function);
+        self.calls.insert(id, call);
         let task = TaskSpec {
             priority: wishes.priority,
             cost: wishes.cost,
@@ -403,7 +287,7 @@ impl Books {
         let job = JobSpec::new(JobId(id.0));
         let tasks = vec![task];
         self.feed(now, Input::TasksSubmitted { job, tasks });
-        id
+        Some(id)
     }
 
     /// Calls of one function are of one kind where it matters how long such calls take.
@@ -421,29 +305,30 @@ impl Books {
         Arc::clone(self.kinds.entry(key).or_insert_with(make))
     }
 
-    pub(crate) fn is_running(&self, task: TaskId) -> bool {
+    pub(crate) fn is_live(&self, task: TaskId) -> bool {
         self.calls.contains_key(&task)
-            && self
-                .core
-                .task_status(task)
-                .is_some_and(|status| matches!(status.place, Place::Running { .. }))
+    }
+
+    pub(crate) fn is_running(&self, task: TaskId) -> bool {
+        self.is_live(task) && matches!(self.place(task), Some(Place::Running { .. }))
+    }
+
+    fn place(&self, task: TaskId) -> Option<Place> {
+        self.core.task_status(task).map(|status| status.place)
     }
 
     /// Begins to cancel a call. True when it is cancelled, false when it cannot be; nothing when a
     /// process was asked to give it back: then it is over soon, or it is no longer
     /// [`is_cancelling`](Self::is_cancelling).
     pub(crate) fn cancel(&mut self, now: Time, task: TaskId) -> Option<bool> {
-        if !self.calls.contains_key(&task) {
+        if !self.is_live(task) {
             return Some(false);
         }
-        let status = self.core.task_status(task);
-        match status.map(|status| status.place) {
+        match self.place(task) {
             None | Some(Place::Running { .. }) => Some(false),
             Some(Place::Leased { agent, lease, .. }) => {
-                let line = self.lines.get_mut(&agent)?;
                 self.cancelling.insert(task);
-                wire::put(&mut line.outbox, Kind::Retract, lease.0, 0, &[]);
-                self.dirty.push(agent);
+                self.lines.say(agent, Kind::Retract, lease);
                 None
             }
             Some(_) => {
@@ -457,112 +342,132 @@ impl Books {
         self.cancelling.contains(&task)
     }
 
-    pub(crate) fn is_live(&self, task: TaskId) -> bool {
-        self.calls.contains_key(&task)
-    }
-
-    pub(crate) fn busy_ns(&self) -> Vec<u64> {
-        self.lines.values().map(|line| line.busy_ns).collect()
-    }
-
-    pub(crate) fn steals(&self) -> (u64, u64) {
+    /// How many calls were sent, stolen, and given a second copy.
+    pub(crate) fn counts(&self) -> (u64, u64, u64) {
         let metrics = self.core.metrics();
-        (metrics.successful_steals, metrics.speculations)
+        let stolen = metrics.successful_steals;
+        (self.next_call, stolen, metrics.speculations)
     }
 
     // The core.
 
     fn feed(&mut self, now: Time, input: Input) {
+        self.feed_because(now, input, Cause::Other);
+    }
+
+    fn feed_because(&mut self, now: Time, input: Input, mut cause: Cause) {
         let mut next = vec![input];
         while let Some(input) = next.pop() {
             let mut actions = mem::take(&mut self.actions);
             self.core.handle(now, input, &mut actions);
             for action in actions.drain(..) {
-                self.carry_out(action, &mut next);
+                self.carry_out(action, &mut cause, &mut next);
             }
             self.actions = actions;
         }
     }
 
-    fn carry_out(&mut self, action: Action, next: &mut Vec<Input>) {
+    fn carry_out(&mut self, action: Action, cause: &mut Cause, next: &mut Vec<Input>) {
         match action {
             Action::Assign {
                 task, agent, lease, ..
-            } => self.send(task, agent, lease, next),
+            } => {
+                self.send(task, agent, lease);
+                let line = self.lines.get(agent);
+                if line.and_then(|line| line.is_first(lease)) == Some(true) {
+                    next.push(Input::TaskStarted { task, lease });
+                }
+            }
             Action::Retract {
                 task, agent, lease, ..
             } => {
-                let line = self.lines.get_mut(&agent);
-                match line.filter(|line| line.sent.front() != Some(&lease)) {
-                    Some(line) => {
-                        wire::put(&mut line.outbox, Kind::Retract, lease.0, 0, &[]);
-                        self.dirty.push(agent);
-                    }
-                    None => next.push(Input::TaskYielded {
-                        task,
-                        lease,
-                        yielded: false,
-                    }),
+                let line = self.lines.get(agent);
+                match line.and_then(|line| line.is_first(lease)) {
+                    Some(false) => self.lines.say(agent, Kind::Retract, lease),
+                    _ => next.push(said_of_retract(task, lease, false)),
                 }
             }
             Action::Cancel { agent, lease, .. } => {
                 self.leases.remove(&lease);
-                let Some(line) = self.lines.get_mut(&agent) else {
-                    return;
-                };
-                if let Some(at) = line.sent.iter().position(|sent| *sent == lease) {
-                    // The process knows best whether it has begun.
-                    let kind = match at {
-                        0 => Kind::Interrupt,
-                        _ => Kind::Retract,
-                    };
-                    wire::put(&mut line.outbox, kind, lease.0, 0, &[]);
-                    self.dirty.push(agent);
+                let line = self.lines.get(agent);
+                // The process knows best whether it has begun.
+                match line.and_then(|line| line.is_first(lease)) {
+                    Some(true) => self.lines.say(agent, Kind::Interrupt, lease),
+                    Some(false) => self.lines.say(agent, Kind::Retract, lease),
+                    None => {}
                 }
             }
-            Action::Report(Report::Finished { task, ending, .. }) => self.finish(task, ending),
+            Action::Report(Report::Finished { task, ending, .. }) => {
+                self.finish(task, ending, cause);
+            }
             Action::Report(_) | Action::SetTimer { .. } => {}
         }
     }
 
-    fn send(&mut self, task: TaskId, agent: AgentId, lease: Lease, next: &mut Vec<Input>) {
-        let call = &self.calls[&task];
-        let line = self
-            .lines
-            .get_mut(&agent)
-            .expect("the core gave a call to a process that is not there");
-        if line.known.insert(call.function) {
-            let function = &self.functions[&call.function];
-            wire::put(&mut line.outbox, Kind::Function, call.function, 0, function);
-        }
-        let extra = call.function << 8 | u64::from(call.shape);
-        wire::put(&mut line.outbox, Kind::Call, lease.0, extra, &call.payload);
-        line.sent.push_back(lease);
+    fn send(&mut self, task: TaskId, agent: AgentId, lease: Lease) {
+        let Call {
+            function,
+            shape,
+            payload,
+            ..
+        } = &self.calls[&task];
+        let packed = || self.functions.packed(*function);
+        self.lines
+            .send(agent, lease, (*function, *shape), packed, payload);
         self.leases.insert(lease, (task, agent));
-        if line.sent.len() == 1 {
-            next.push(Input::TaskStarted { task, lease });
-        }
-        self.dirty.push(agent);
     }
 
-    fn finish(&mut self, task: TaskId, ending: Ending) {
-        self.calls.remove(&task);
+    fn finish(&mut self, task: TaskId, ending: Ending, cause: &mut Cause) {
+        if let Some(call) = self.calls.remove(&task)
+            && self.functions.call_ends(call.function)
+        {
+            self.let_go(call.function);
+        }
         self.cancelling.remove(&task);
         let event = match ending {
-            Ending::Succeeded { .. } => {
-                let answer = self.answer.take().expect("an answer led to this");
-                if answer.is_value {
-                    Event::Value(task, answer.payload, answer.nanos)
-                } else {
-                    Event::Raised(task, answer.payload, answer.nanos)
-                }
-            }
+            Ending::Succeeded { .. } => cause.take_answer().told_of(task),
             Ending::Failed(Failure::TimeLimit) => Event::TimedOut(task),
-            Ending::Failed(_) => Event::Lost(task, self.dying),
+            Ending::Failed(_) => Event::Lost(task, cause.dead()),
             Ending::Cancelled | Ending::FellBack { .. } | Ending::Returned => {
                 Event::Cancelled(task)
             }
         };
         self.events.push(event);
+    }
+}
+
+impl Cause {
+    fn take_answer(&mut self) -> Answer {
+        match mem::replace(self, Self::Other) {
+            Self::Answered(answer) => answer,
+            _ => unreachable!("a call succeeded without an answer"),
+        }
+    }
+
+    fn dead(&self) -> Option<AgentId> {
+        match self {
+            Self::Died(agent) => Some(*agent),
+            _ => None,
+        }
+    }
+}
+
+impl Answer {
+    fn told_of(self, task: TaskId) -> Event {
+        let make = if self.is_value {
+            Event::Value
+        } else {
+            Event::Raised
+        };
+        make(task, self.payload, self.nanos)
+    }
+}
+
+/// What a process said when it was asked to give a call back.
+fn said_of_retract(task: TaskId, lease: Lease, yielded: bool) -> Input {
+    Input::TaskYielded {
+        task,
+        lease,
+        yielded,
     }
 }

@@ -13,8 +13,9 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyList};
 
-use super::books::{Books, Event, Wishes};
+use super::books::{Books, Call, Event, Wishes};
 use super::figures::BalanceReport;
+use super::lines::{Line, Stream};
 use super::wire::{self, Frames};
 
 /// From so many bytes on, a frame is written without the interpreter's lock.
@@ -48,25 +49,31 @@ impl Desk {
     }
 
     /// Writes what is in the outboxes of these lines.
-    fn flush(&self, streams: Vec<(AgentId, Arc<Mutex<UnixStream>>)>) {
+    fn flush(&self, streams: Vec<(AgentId, Stream)>) {
         for (agent, stream) in streams {
             // In this order, so that what was put in first is written first.
             let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
-            let bytes = self.lock().take_outbox(agent);
+            let bytes = self.lock().lines.take_outbox(agent);
             // Whoever reads from a process that is gone will find that out.
             let _ = stream.write_all(&bytes);
         }
     }
 
-    /// Lets go of the books, writes what is to be written and wakes who must know.
-    fn finish(&self, mut books: MutexGuard<'_, Books>) {
-        let streams = books.dirty_streams();
+    /// Lets go of the books and wakes who must know. Returns what is to be written, and how much.
+    fn put_down(&self, mut books: MutexGuard<'_, Books>) -> (Vec<(AgentId, Stream)>, usize) {
+        let streams = books.lines.take_dirty();
         let has_news = !books.events.is_empty();
         drop(books);
         if has_news {
             self.news.notify_all();
         }
         self.alarm.notify_one();
+        streams
+    }
+
+    /// Lets go of the books and does what follows from what is in them.
+    fn finish(&self, books: MutexGuard<'_, Books>) {
+        let (streams, _) = self.put_down(books);
         self.flush(streams);
     }
 }
@@ -111,7 +118,7 @@ impl Hub {
         Ok(self.books(py).define(function.into()))
     }
 
-    /// Forgets a function for which no call is left.
+    /// Lets a function go when the calls of it that were submitted are over.
     fn forget(&self, py: Python<'_>, function: u64) {
         self.books(py).forget(function);
     }
@@ -139,14 +146,20 @@ impl Hub {
             speculate,
             cost: cost.map(span).transpose()?,
         };
-        let payload = payload.into();
+        let call = Call {
+            function,
+            shape,
+            items,
+            payload: payload.into(),
+        };
         let mut books = self.books(py);
         if books.closed {
             return Err(PyRuntimeError::new_err("the hub is closed"));
         }
-        let task = books.submit(self.desk.now(), function, shape, items, payload, &wishes);
+        let task = books.submit(self.desk.now(), call, &wishes);
         self.leave(py, books);
-        Ok(task.0)
+        task.map(|task| task.0)
+            .ok_or_else(|| PyRuntimeError::new_err("the function was forgotten"))
     }
 
     /// Cancels a call that has not begun. Says whether it is cancelled: then it never runs.
@@ -196,7 +209,7 @@ impl Hub {
     /// Asks the processes to end when they have done what they have.
     fn stop_lines(&self, py: Python<'_>) {
         let mut books = self.books(py);
-        books.stop_lines();
+        books.lines.stop();
         self.leave(py, books);
     }
 
@@ -216,12 +229,12 @@ impl Hub {
     /// Was the run balanced?
     fn report(&self, py: Python<'_>) -> BalanceReport {
         let books = self.books(py);
-        books.figures.report(&books.busy_ns())
+        books.figures.report(&books.lines.busy_ns())
     }
 
-    /// How many calls were stolen, and how many second copies were started.
-    fn steals(&self, py: Python<'_>) -> (u64, u64) {
-        self.books(py).steals()
+    /// How many calls were submitted and stolen, and how many second copies were started.
+    fn counts(&self, py: Python<'_>) -> (u64, u64, u64) {
+        self.books(py).counts()
     }
 }
 
@@ -234,16 +247,9 @@ impl Hub {
     }
 
     /// Lets go of the books and writes what is to be written.
-    fn leave(&self, py: Python<'_>, mut books: MutexGuard<'_, Books>) {
-        let is_large = books.outbox_len() >= LARGE;
-        let streams = books.dirty_streams();
-        let has_news = !books.events.is_empty();
-        drop(books);
-        if has_news {
-            self.desk.news.notify_all();
-        }
-        self.desk.alarm.notify_one();
-        if is_large {
+    fn leave(&self, py: Python<'_>, books: MutexGuard<'_, Books>) {
+        let (streams, bytes) = self.desk.put_down(books);
+        if bytes >= LARGE {
             py.detach(|| self.desk.flush(streams));
         } else {
             self.desk.flush(streams);
@@ -276,7 +282,7 @@ fn show(py: Python<'_>, event: Event) -> (&'static str, u64, Py<PyAny>, f64) {
 fn listen(desk: &Weak<Desk>, agent: AgentId, reader: UnixStream) {
     let mut frames = Frames::new(reader);
     if let Some(desk) = desk.upgrade() {
-        let stream = desk.lock().stream(agent);
+        let stream = desk.lock().lines.get(agent).map(Line::stream);
         desk.flush(stream.map(|stream| (agent, stream)).into_iter().collect());
     }
     loop {

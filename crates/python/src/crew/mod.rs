@@ -13,7 +13,9 @@
 
 mod books;
 mod figures;
+mod functions;
 mod hub;
+mod lines;
 mod wire;
 mod worker;
 

@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     Setup = 1,
     /// To a worker: the function of this number.
     Function,
+    /// To a worker: the function of this number is not called again.
+    Forget,
     /// To a worker: call the function `extra >> 8`; the low byte says how the arguments are packed.
     Call,
     /// To a worker: give this call back unless it has begun.
@@ -40,9 +42,10 @@ pub(crate) enum Kind {
     Retired,
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     Kind::Setup,
     Kind::Function,
+    Kind::Forget,
     Kind::Call,
     Kind::Retract,
     Kind::Interrupt,

@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write as _};
+use std::mem;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -35,12 +36,15 @@ struct Tray {
     setup: Option<Vec<u8>>,
     calls: VecDeque<Frame>,
     functions: HashMap<u64, Vec<u8>>,
+    /// Functions that are gone, and may still be kept by whoever unpacked them.
+    forgotten: Vec<u64>,
     current: Option<(u64, Instant)>,
     stopped: bool,
 }
 
-/// What [`WorkerLine::next`] returns: a lease, a function, a shape and a payload.
-type NextCall<'py> = (u64, u64, u8, Bound<'py, PyBytes>);
+/// What [`WorkerLine::next`] returns: a lease, a function, a shape, a payload, and the functions that
+/// will not be called again, if there are any.
+type NextCall<'py> = (u64, u64, u8, Bound<'py, PyBytes>, Option<Vec<u64>>);
 
 #[pymethods]
 impl WorkerLine {
@@ -86,13 +90,14 @@ impl WorkerLine {
     /// Waits for the next call; None when no more will come.
     fn next<'py>(&self, py: Python<'py>) -> Option<NextCall<'py>> {
         let here = self.shared.tray().take();
-        let frame = match here {
-            Some(frame) => Some(frame),
+        let (frame, forgotten) = match here {
+            Some(found) => Some(found),
             None => py.detach(|| self.wait_for_call()),
         }?;
         let payload = PyBytes::new(py, &frame.payload);
         let shape = (frame.extra & 0xff) as u8;
-        Some((frame.number, frame.extra >> 8, shape, payload))
+        let forgotten = Some(forgotten).filter(|forgotten| !forgotten.is_empty());
+        Some((frame.number, frame.extra >> 8, shape, payload, forgotten))
     }
 
     /// A function by its number.
@@ -124,11 +129,11 @@ impl WorkerLine {
 }
 
 impl WorkerLine {
-    fn wait_for_call(&self) -> Option<Frame> {
+    fn wait_for_call(&self) -> Option<(Frame, Vec<u64>)> {
         let mut tray = self.shared.tray();
         loop {
-            if let Some(frame) = tray.take() {
-                return Some(frame);
+            if let Some(found) = tray.take() {
+                return Some(found);
             }
             if tray.stopped {
                 return None;
@@ -145,11 +150,11 @@ impl WorkerLine {
 }
 
 impl Tray {
-    /// Takes the next call, which then is the current one.
-    fn take(&mut self) -> Option<Frame> {
+    /// Takes the next call, which then is the current one, and what was forgotten since the last.
+    fn take(&mut self) -> Option<(Frame, Vec<u64>)> {
         let frame = self.calls.pop_front()?;
         self.current = Some((frame.number, Instant::now()));
-        Some(frame)
+        Some((frame, mem::take(&mut self.forgotten)))
     }
 }
 
@@ -190,6 +195,10 @@ fn listen(shared: &Shared, reader: UnixStream) {
             Kind::Setup => tray.setup = Some(frame.payload),
             Kind::Function => {
                 tray.functions.insert(frame.number, frame.payload);
+            }
+            Kind::Forget => {
+                tray.functions.remove(&frame.number);
+                tray.forgotten.push(frame.number);
             }
             Kind::Call => tray.calls.push_back(frame),
             Kind::Retract => {

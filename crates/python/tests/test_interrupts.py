@@ -1,0 +1,151 @@
+"""Ctrl-C, wherever a program may be waiting; and what is left of its processes."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+
+def start(text, *arguments):
+    """A script in a session of its own, as if started from a shell."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(text), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def is_there(process):
+    try:
+        stat = pathlib.Path(f"/proc/{process}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def all_gone(processes, seconds=20):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not any(map(is_there, processes)):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+BEGIN = """
+    import asyncio, loxley, time
+    def ready(executor):
+        while not any(future.running() for future in futures):
+            time.sleep(0.01)
+        print(*executor.process_ids(), flush=True)
+    futures = []
+"""
+
+WAITS = {
+    "a result in a with block": """
+    with loxley.Executor(2) as executor:
+        futures += [executor.submit(time.sleep, 60) for _ in range(8)]
+        ready(executor)
+        futures[0].result()
+    """,
+    "a result without a with block": """
+    executor = loxley.Executor(2)
+    futures += [executor.submit(time.sleep, 60) for _ in range(8)]
+    ready(executor)
+    futures[0].result()
+    """,
+    "a map": """
+    executor = loxley.Executor(2)
+    futures.append(executor.submit(time.sleep, 60))
+    ready(executor)
+    for _ in executor.map(time.sleep, [60] * 8):
+        pass
+    """,
+    "a shutdown": """
+    executor = loxley.Executor(2)
+    futures.append(executor.submit(time.sleep, 60))
+    ready(executor)
+    executor.shutdown()
+    """,
+    "the end of a with block": """
+    with loxley.Executor(2) as executor:
+        futures.append(executor.submit(time.sleep, 60))
+        ready(executor)
+    """,
+    "asyncio": """
+    async def main():
+        with loxley.Executor(2) as executor:
+            futures.append(executor.submit(time.sleep, 60))
+            ready(executor)
+            await asyncio.get_running_loop().run_in_executor(executor, time.sleep, 60)
+    asyncio.run(main())
+    """,
+    "the end of the program": """
+    executor = loxley.Executor(2)
+    futures.append(executor.submit(time.sleep, 60))
+    ready(executor)
+    """,
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_ctrl_c_ends_the_program_and_its_processes(wait):
+    script = start(BEGIN + WAITS[wait])
+    processes = [int(number) for number in script.stdout.readline().split()]
+    assert processes, script.communicate()[1]
+    time.sleep(0.3)
+    os.killpg(script.pid, signal.SIGINT)
+    _, err = script.communicate(timeout=20)
+    assert "KeyboardInterrupt" in err and err.count("Traceback") <= 2, err
+    assert all_gone(processes)
+
+
+def test_ctrl_c_ends_a_simulation():
+    script = start(
+        """
+        from loxley import simulation
+        print("runs", flush=True)
+        simulation.compare("bursty", ["pull", "push"], seeds=range(1_000_000))
+        """
+    )
+    assert script.stdout.readline() == "runs\n"
+    time.sleep(0.3)
+    script.send_signal(signal.SIGINT)
+    _, err = script.communicate(timeout=20)
+    assert err.rstrip().endswith("KeyboardInterrupt"), err
+
+
+def test_what_is_pending_is_done_before_the_interpreter_ends():
+    script = start(
+        """
+        import loxley, time
+        executor = loxley.Executor(1)
+        for number in range(3):
+            executor.submit(lambda n: (time.sleep(0.1), print("did", n, flush=True)), number)
+        """
+    )
+    assert script.communicate(timeout=30) == ("did 0\ndid 1\ndid 2\n", "")
+
+
+def test_processes_end_with_their_parent():
+    script = start(
+        """
+        import loxley, time
+        executor = loxley.Executor(2)
+        executor.submit(time.sleep, 60)
+        executor.submit(pow, 1, 1).result()
+        print(*executor.process_ids(), flush=True)
+        time.sleep(60)
+        """
+    )
+    processes = [int(number) for number in script.stdout.readline().split()]
+    script.kill()
+    script.communicate()
+    assert processes and all_gone(processes)
