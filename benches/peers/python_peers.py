@@ -102,7 +102,7 @@ def lineup(only):
         client = distributed.Client(cluster)
 
         def run_dask(function, items):
-            return client.gather(client.map(function, items, pure=False))
+            return client.gather(client.map(function, list(items), pure=False))
 
         found["dask"] = [("Dask", run_dask, 50)]
     except ImportError:
@@ -115,8 +115,10 @@ def lineup(only):
     ]
 
 
-def measure(contenders, function, items, rounds, scale_slow):
-    """Seconds of each contender in each round, the rounds starting with another one each time."""
+def measure(contenders, function, items, rounds, scale_slow, lazy=False):
+    """Seconds of each contender in each round, the rounds starting with another one each time.
+
+    Lazy items come out of a generator instead of a list."""
     times = {contender.name: [] for contender in contenders}
     for contender in contenders:
         contender.run(function, items[: 4 * WORKERS])
@@ -125,7 +127,7 @@ def measure(contenders, function, items, rounds, scale_slow):
             share = contender.share if scale_slow else 1
             mine = items[: len(items) // share]
             begin = time.perf_counter()
-            results = contender.run(function, mine)
+            results = contender.run(function, (item for item in mine) if lazy else mine)
             seconds = time.perf_counter() - begin
             assert len(results) == len(mine)
             times[contender.name].append(seconds * share)
@@ -148,15 +150,18 @@ def report(case, contenders, times, extra):
 
 
 def pools(options):
-    if not options.wants("noop") and not options.wants("heavy-tail"):
+    if not any(map(options.wants, ("noop", "lazy", "heavy-tail"))):
         return
     contenders = lineup(options.only)
-    rounds = 1 if options.quick else 3
+    rounds = 1 if options.quick else 5
     count = 10_000 if options.quick else 100_000
     items = list(range(count))
     if options.wants("noop"):
         times = measure(contenders, nothing, items, rounds, scale_slow=True)
         yield from report(f"noop-{count}", contenders, times, {"workers": WORKERS})
+    if options.wants("lazy"):
+        times = measure(contenders, nothing, items, rounds, scale_slow=True, lazy=True)
+        yield from report(f"lazy-{count}", contenders, times, {"workers": WORKERS})
     if not options.wants("heavy-tail"):
         return
     count = 200 if options.quick else 2_000

@@ -27,8 +27,9 @@ mod task;
 
 use pyo3::prelude::*;
 
+// Nobody has tested it without the interpreter's lock: an interpreter that can do without takes it.
 /// The part of Loxley that is written in Rust. Use the package `loxley`.
-#[pymodule]
+#[pymodule(gil_used = true)]
 mod _core {
     #[pymodule_export]
     use crate::agent::Agent;

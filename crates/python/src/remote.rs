@@ -154,8 +154,9 @@ pub(crate) struct ServingAgent {
 
 #[pymethods]
 impl ServingAgent {
-    /// Begins to serve. Each function gets bytes, the number of the task and the attempt, and
-    /// returns whether it succeeded, bytes, and whether it would fail again.
+    /// Begins to serve. Each function gets bytes and returns a call that is under way: its `poll`
+    /// waits a while for whether it succeeded, bytes, and whether it would fail again; its `stop`
+    /// ends it.
     #[new]
     #[pyo3(signature = (access, name, skills, slots, speed, cpu, memory, resources, zone, holds, functions))]
     #[expect(clippy::too_many_arguments, reason = "one Python function calls it")]
@@ -240,21 +241,29 @@ impl ServingAgent {
     }
 }
 
-/// Calls a Python function for a task.
+/// Calls a Python function for a task, until it answers or nobody wants the answer any more.
 fn run(function: &Py<PyAny>, call: &mut Call<'_>) -> Result<Vec<u8>, FunctionError> {
-    Python::attach(|py| {
-        let input = PyBytes::new(py, call.input);
-        let answer = function.call1(py, (input, call.task, call.attempt));
-        let answer = answer.and_then(|answer| answer.extract::<(bool, Vec<u8>, bool)>(py));
-        match answer {
-            Ok((true, result, _)) => Ok(result),
-            Ok((false, message, permanent)) => Err(FunctionError {
-                message: String::from_utf8_lossy(&message).into_owned(),
-                permanent,
-            }),
-            Err(error) => Err(FunctionError::new(error.to_string())),
+    let answer = Python::attach(|py| {
+        let under_way = function.call1(py, (PyBytes::new(py, call.input),))?;
+        loop {
+            let answer = under_way.call_method1(py, "poll", (LOOK_UP.as_secs_f64(),))?;
+            if let Some(answer) = answer.extract::<Option<(bool, Vec<u8>, bool)>>(py)? {
+                return Ok(answer);
+            }
+            if call.is_cancelled() {
+                under_way.call_method0(py, "stop")?;
+                return Ok((false, b"it was stopped".to_vec(), false));
+            }
         }
-    })
+    });
+    match answer {
+        Ok((true, result, _)) => Ok(result),
+        Ok((false, message, permanent)) => Err(FunctionError {
+            message: String::from_utf8_lossy(&message).into_owned(),
+            permanent,
+        }),
+        Err::<_, PyErr>(error) => Err(FunctionError::new(error.to_string())),
+    }
 }
 
 fn read_access(path: Option<PathBuf>) -> PyResult<Access> {

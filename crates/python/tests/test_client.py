@@ -91,6 +91,12 @@ def test_submit_map_and_gather(client):
     offset = 3
     assert client.gather(client.map(lambda a, b: a * b + offset, [1, 2], [3, 4]), 30) == [6, 11]
     assert client.map(square, []) == []
+    told = []
+    client.gather(client.map(square, range(5), progress=lambda *far: told.append(far)), 30)
+    end = time.monotonic() + 10
+    while len(told) < 5 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert told == [(number, 5) for number in range(1, 6)]
     assert client.submit("double", 21).result(30) == 42
 
 
@@ -121,6 +127,34 @@ def test_what_nobody_can_do_waits_and_says_why(client):
     assert client.cancel([future]) == 1
     with pytest.raises(concurrent.futures.CancelledError):
         future.result(30)
+
+
+@NEEDS_SERVER
+@pytest.mark.parametrize("how", ["cancel", "timeout"])
+def test_a_task_that_is_stopped_ends_with_its_process(client, tmp_path, how):
+    path = tmp_path / "process"
+
+    def work(path):
+        path.write_text(str(os.getpid()))
+        time.sleep(60)
+
+    future = client.options(timeout=2.0 if how == "timeout" else None).submit(work, path)
+    end = time.monotonic() + 30
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    if how == "cancel":
+        assert future.cancel()
+        with pytest.raises(concurrent.futures.CancelledError):
+            future.result(20)
+    else:
+        with pytest.raises(loxley.TaskTimeout):
+            future.result(20)
+    process = int(path.read_text())
+    while pathlib.Path(f"/proc/{process}").exists():
+        assert time.monotonic() < end, "the process still works for nobody"
+        time.sleep(0.02)
+    assert client.gather(client.map(square, range(4)), 30) == [0, 1, 4, 9]
 
 
 @NEEDS_SERVER
@@ -156,9 +190,34 @@ def test_ctrl_c_ends_a_wait(access, service):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Whoever runs the tests in the background does not hear it, nor would what they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert script.stdout.readline() == "waits\n"
     time.sleep(0.2)
     script.send_signal(signal.SIGINT)
     _, err = script.communicate(timeout=20)
     assert err.rstrip().endswith("KeyboardInterrupt")
+
+
+@NEEDS_SERVER
+def test_errors_have_the_words_of_the_program(tmp_path):
+    config = tmp_path / "loxley.yaml"
+    config.write_text("load_balancing:\n  thresholds:\n    buzy_threshold: 2\n")
+    access = str(tmp_path / "nowhere.json")
+    cases = [
+        (["sim", "nothing"], lambda: loxley.simulate("nothing")),
+        (["sim", "basic", "--policy", "x"], lambda: loxley.simulate("basic", policy="x")),
+        (["job", "list", "--access", access], lambda: loxley.Client(access)),
+    ]
+    for command, call in cases:
+        told = subprocess.run([PROGRAM, *command], capture_output=True, text=True)
+        with pytest.raises((ValueError, ConnectionError)) as caught:
+            call()
+        assert str(caught.value) in told.stderr
+    # The program draws the line of a mistake; an exception has its position instead.
+    told = subprocess.run([PROGRAM, "config", "check", config], capture_output=True, text=True)
+    with pytest.raises(ValueError) as caught:
+        loxley.WorkStealingScheduler(config)
+    for words in ("there is no key `buzy_threshold` here", "did you mean `busy_threshold`?"):
+        assert words in str(caught.value) and words in told.stderr

@@ -227,6 +227,20 @@ def test_a_call_that_runs_too_long_is_stopped():
             next(values)
 
 
+def test_a_call_is_stopped_with_its_process():
+    with loxley.Executor(1) as executor:
+        running, waiting = executor.submit(nap, 60), executor.submit(square, 3)
+        while not running.running():
+            time.sleep(0.01)
+        (process,) = executor.process_ids()
+        running.stop()
+        with pytest.raises(concurrent.futures.CancelledError):
+            running.result(10)
+        assert waiting.result(20) == 9
+        assert executor.process_ids() != [process]
+        waiting.stop()
+
+
 @pytest.mark.parametrize("slow", [0, 1, 7, 11])
 def test_a_straggler_is_given_a_second_chance(tmp_path, slow):
     """Wherever it is: first, when nobody knows yet how long calls take, or with others behind it."""

@@ -11,6 +11,11 @@ import time
 import pytest
 
 
+def hear_ctrl_c():
+    """Whoever runs the tests in the background does not hear it, nor would what they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(text, *arguments):
     """A script in a session of its own, as if started from a shell."""
     return subprocess.Popen(
@@ -19,6 +24,7 @@ def start(text, *arguments):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=hear_ctrl_c,
     )
 
 

@@ -222,3 +222,16 @@ def test_short_calls_travel_together_and_long_ones_alone():
         long = executor.statistics()["sent"] - before - short
     # Without growing, the first would be a hundred thousand; the second must not grow.
     assert short < 200 and long == 40
+
+
+def test_progress_is_told(executor, caplog):
+    told = []
+    results = list(executor.map(square, range(500), progress=lambda *far: told.append(far)))
+    assert len(results) == 500
+    assert told[-1] == (500, 500) and told == sorted(told)
+    told.clear()
+    stream = (number for number in range(30))
+    list(executor.map(square, stream, chunksize=10, progress=lambda done, _: told.append(done)))
+    assert told == [10, 20, 30]
+    assert list(executor.map(square, [2], progress=lambda done, total: 1 / 0)) == [4]
+    assert "exception calling callback for progress" in caplog.text

@@ -99,3 +99,26 @@ def test_advice_says_why():
     assert advice.strategy == "work_stealing" and advice.time_limit is not None
     assert {trial["strategy"] for trial in advice.trials} >= {"equal_chunks", "work_stealing"}
     assert "advised" in str(advice)
+
+
+def test_every_way_takes_arrays():
+    costs = numpy.array([9, 1, 4, 4, 2, 2], dtype="int32")
+    rows = numpy.arange(12).reshape(6, 2)
+    ways = {
+        "chunks": partition.chunks(rows, 2),
+        "round_robin": partition.round_robin(rows, 2),
+        "largest_first": partition.largest_first(rows, 2, costs, numpy.array([1.0, 2.0])),
+        "ranges": partition.ranges(rows, 2, costs),
+        "within_memory": partition.within_memory(rows, costs * 10, numpy.array([120, 120]), costs),
+        "near_data": partition.near_data(rows, 2, numpy.zeros((6, 1), "int64"), costs, costs),
+        "one transfer": partition.near_data(rows, 2, numpy.zeros((6, 1), "int64"), costs[1], costs),
+    }
+    for way, groups in ways.items():
+        assert len(groups) == 2 and all(type(group) is numpy.ndarray for group in groups), way
+        found = numpy.concatenate(groups)
+        assert numpy.array_equal(found[found[:, 0].argsort()], rows), way
+    assert [part for part, _ in partition.deal(iter(costs), 2)] == [0, 1, 0, 1, 0, 1]
+    batches = partition.batches(costs, float, smallest=4, largest=9)
+    assert [sum(batch) for batch in batches] and sorted(sum(batches, [])) == sorted(costs)
+    router = Router(["a", "b", "c"])
+    assert all(router.home(int(key)) == router.home(key) for key in costs)

@@ -45,6 +45,10 @@ class CallFuture(concurrent.futures.Future):  # type: ignore[type-arg]
             return self.cancelled()
         return self._cancel_here()
 
+    def stop(self) -> None:
+        """Ends the call, running or not. If it runs, its process ends with it and is replaced."""
+        self._crew.hub.stop(self.call)
+
     def _cancel_here(self) -> bool:
         """Marks the future as cancelled, and tells whoever waits for it."""
         with self._condition:

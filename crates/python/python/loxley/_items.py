@@ -19,6 +19,8 @@ class Listed:
     def __init__(self, items: Sequence[Any]) -> None:
         self._items = items
         self._next = 0
+        #: How many there were from the beginning.
+        self.gathered = len(items)
 
     @property
     def waiting(self) -> int:
@@ -39,6 +41,8 @@ class Streamed:
         self._iterator = iterator
         self._items: List[Any] = []
         self._batch = 1
+        #: How many have come so far.
+        self.gathered = 0
         #: Whether more may come.
         self.is_open = True
 
@@ -53,6 +57,7 @@ class Streamed:
         begin = time.perf_counter()
         items = list(itertools.islice(self._iterator, wanted))
         seconds = time.perf_counter() - begin
+        self.gathered += len(items)
         self._items.extend(items)
         self.is_open = len(items) == wanted
         growth = min(4.0, _GATHER_SECONDS / max(seconds, 1e-9))

@@ -184,6 +184,10 @@ class Mapping:
 
     def settled(self, piece: Piece, seconds: float) -> None:
         """A piece came back: it took so long, if that is known."""
+        # First, so that whoever has all results has heard of all of them.
+        if self._progress is not None:
+            total = None if self._items.is_open else self._items.gathered
+            self._progress.add(piece.size, total)
         with self._news:
             self._under_way -= 1
             self._bytes -= piece.bytes
@@ -192,9 +196,6 @@ class Mapping:
                 self._timed_calls += piece.size
                 self._timed_seconds += seconds
             self._news.notify_all()
-        if self._progress is not None:
-            total = None if self._items.is_open else self._sent + self._items.waiting
-            self._progress.add(piece.size, total)
 
     def fail(self, error: BaseException) -> None:
         """Nothing more is sent; whoever wants more gets the error."""
@@ -219,7 +220,7 @@ class Mapping:
         while isinstance(self._items, Streamed) and self._items.is_open and self._error is None:
             most = float("inf")
             if self._buffersize is not None:
-                most = self._buffersize - (self._sent + self._items.waiting - taken)
+                most = self._buffersize - (self._items.gathered - taken)
                 if most <= 0:
                     return
             # No lock: what is behind the stream may take its time, or use this very executor.
@@ -253,10 +254,10 @@ class Mapping:
                 piece = self._pieces.get(at)
                 if piece is not None and piece.is_settled:
                     return self._pieces.pop(at)
+                if at == self._items.gathered and not self._items.is_open:
+                    return None
                 if piece is None and self._error is not None:
                     raise self._error
-                if at == self._sent and not self._items.is_open and self._items.waiting == 0:
-                    return None
                 rest = None if end is None else end - time.monotonic()
                 if rest is not None and rest <= 0:
                     raise FutureTimeout()

@@ -6,12 +6,16 @@ Calls run in processes of their own, so a call that crashes its process fails al
 from __future__ import annotations
 
 import base64
+import concurrent.futures
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 from loxley._client import EXCEPTION_MARK, PYTHON, task
 from loxley._core import ServingAgent
 from loxley._executor import Executor
 from loxley._packing import dumps_exception, dumps_result, loads
+
+#: Whether a call succeeded, its result or what is said of it, and whether it would fail again.
+Answer = Tuple[bool, bytes, bool]
 
 #: An exception that is larger than this is told in words only.
 _EXCEPTION_MAX = 32 << 10
@@ -37,23 +41,12 @@ class Service:
         profile["resources"] = has
         self._agent = ServingAgent(access, name, functions=offered, slots=processes, **profile)
 
-    def _call_any(self, payload: bytes, task_id: int, attempt: int) -> Tuple[bool, bytes, bool]:
-        return self._answer(self._executor.submit(_run_any, payload))
+    def _call_any(self, payload: bytes) -> _UnderWay:
+        return _UnderWay(self._executor.submit(_run_any, payload))
 
-    def _calling(self, function: Callable[..., Any]) -> Callable[..., Tuple[bool, bytes, bool]]:
+    def _calling(self, function: Callable[..., Any]) -> Callable[[bytes], _UnderWay]:
         plain = function._function if isinstance(function, task) else function
-
-        def call(payload: bytes, task_id: int, attempt: int) -> Tuple[bool, bytes, bool]:
-            return self._answer(self._executor.submit(_run_named, plain, payload))
-
-        return call
-
-    def _answer(self, future: Any) -> Tuple[bool, bytes, bool]:
-        try:
-            return future.result()  # type: ignore[no-any-return]
-        except Exception as error:
-            # The process died, or the answer could not travel.
-            return _failed(error)
+        return lambda payload: _UnderWay(self._executor.submit(_run_named, plain, payload))
 
     def wait(self, timeout: Optional[float] = None) -> bool:
         """Waits until the agent ends; Ctrl-C works. Says whether it has."""
@@ -77,7 +70,29 @@ class Service:
         self.stop(drain=kind is None)
 
 
-def _run_any(payload: bytes) -> Tuple[bool, bytes, bool]:
+class _UnderWay:
+    """A call for a task that has begun."""
+
+    def __init__(self, future: Any) -> None:
+        self._future = future
+
+    def poll(self, seconds: float) -> Optional[Answer]:
+        """What came of it; None if it goes on after so long."""
+        done, _ = concurrent.futures.wait([self._future], seconds)
+        if not done:
+            return None
+        try:
+            return self._future.result()  # type: ignore[no-any-return]
+        except Exception as error:
+            # The process died, or the answer could not travel.
+            return _failed(error)
+
+    def stop(self) -> None:
+        """Nobody wants it any more: its process is ended, and another one takes its place."""
+        self._future.stop()
+
+
+def _run_any(payload: bytes) -> Answer:
     try:
         function, arguments, keywords = loads(payload)
         return True, dumps_result(function(*arguments, **keywords)), False
@@ -85,7 +100,7 @@ def _run_any(payload: bytes) -> Tuple[bool, bytes, bool]:
         return _failed(error)
 
 
-def _run_named(function: Callable[..., Any], payload: bytes) -> Tuple[bool, bytes, bool]:
+def _run_named(function: Callable[..., Any], payload: bytes) -> Answer:
     try:
         arguments, keywords = loads(payload)
         return True, dumps_result(function(*arguments, **keywords)), False
@@ -93,7 +108,7 @@ def _run_named(function: Callable[..., Any], payload: bytes) -> Tuple[bool, byte
         return _failed(error)
 
 
-def _failed(error: BaseException) -> Tuple[bool, bytes, bool]:
+def _failed(error: BaseException) -> Answer:
     packed = dumps_exception(error)
     text = f"{type(error).__name__}: {error}"
     if len(packed) <= _EXCEPTION_MAX:

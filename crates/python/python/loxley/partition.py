@@ -9,6 +9,7 @@ sliced) and returns one group of items for each part. Arrays are divided into ar
 
 from __future__ import annotations
 
+import numbers
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar, Union
 
 from loxley import _core
@@ -129,7 +130,7 @@ def near_data(
     costs = _weights(items, weights)
     transfers = (
         [float(transfer)] * len(items)
-        if isinstance(transfer, (int, float))
+        if isinstance(transfer, numbers.Real)
         else _floats(transfer)
     )
     if not len(homes) == len(transfers) == len(items):

@@ -338,6 +338,13 @@ impl Books {
         }
     }
 
+    /// Ends a call that is not over; if it is running, its process ends with it.
+    pub(crate) fn stop(&mut self, now: Time, task: TaskId) {
+        if self.is_live(task) {
+            self.feed(now, Input::CancelRequested(Selection::Task(task)));
+        }
+    }
+
     pub(crate) fn is_cancelling(&self, task: TaskId) -> bool {
         self.cancelling.contains(&task)
     }

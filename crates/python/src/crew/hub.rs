@@ -182,6 +182,13 @@ impl Hub {
         })
     }
 
+    /// Ends a call that is not over; if it is running, its process ends with it.
+    fn stop(&self, py: Python<'_>, call: u64) {
+        let mut books = self.books(py);
+        books.stop(self.desk.now(), TaskId(call));
+        self.leave(py, books);
+    }
+
     /// Whether a call has begun.
     fn is_running(&self, py: Python<'_>, call: u64) -> bool {
         self.books(py).is_running(TaskId(call))
