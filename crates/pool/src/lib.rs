@@ -31,7 +31,7 @@
 //! | loop, map, fold, sort | [`Pool::par_for`], [`Pool::par_map`], [`Pool::map_reduce`], [`Pool::sort`] |
 //! | divide by known costs | [`Pool::par_for_partitioned`] with a [`Partition`] |
 //! | run something later | [`spawn`] with a [`Handle`], [`Pool::spawn_detached`] |
-//! | say how urgent, or where | [`Pool::spawn_at`], [`Pool::spawn_near`] |
+//! | say how urgent, or where | [`Pool::spawn_at`], [`Pool::spawn_near`], [`Pool::spawn_near_data`] |
 //! | run futures; limit concurrency; block | [`Pool::spawn_future`], [`Pool::group`], [`blocking`] |
 //! | see what happened | [`Pool::metrics`], [`Pool::measure`], [`Pool::start_trace`] |
 //!
@@ -61,6 +61,7 @@
 
 mod block;
 mod blocking;
+mod builder;
 mod deque;
 mod detached;
 mod follow;
@@ -93,6 +94,7 @@ mod wait;
 mod worker;
 
 pub use blocking::blocking;
+pub use builder::{BuildError, PoolBuilder};
 pub use group::Group;
 pub use handle::Handle;
 pub use loops::Divide;
@@ -101,7 +103,7 @@ pub use loxley_balance::{
 };
 pub use metrics::{Metrics, WorkerMetrics};
 pub use partition::Partition;
-pub use pool::{BuildError, Pool, PoolBuilder};
+pub use pool::Pool;
 pub use priority::Priority;
 pub use scope::Scope;
 

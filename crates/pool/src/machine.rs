@@ -1,5 +1,7 @@
 //! The machine below: where its processors are, and tying a thread to one.
 
+use std::path::Path;
+
 use loxley_balance::{Place, Topology};
 
 /// The places of `workers` workers: one per usable processor, beginning again when there are more
@@ -9,7 +11,8 @@ pub(crate) fn topology(workers: usize) -> Topology {
     if processors.is_empty() {
         return Topology::flat(workers);
     }
-    let place = |worker: usize| place(processors[worker % processors.len()]);
+    let system = Path::new("/sys/devices/system/cpu");
+    let place = |worker: usize| place(system, processors[worker % processors.len()]);
     Topology::new((0..workers).map(place).collect())
 }
 
@@ -19,13 +22,16 @@ pub(crate) fn processor(worker: usize) -> Option<usize> {
     (!processors.is_empty()).then(|| processors[worker % processors.len()])
 }
 
-/// Where a processor is: its package, its last-level cache, its core.
-fn place(processor: usize) -> Place {
+/// Where a processor is: its NUMA node, its last-level cache, its core. A package that is divided
+/// into several nodes counts as several sockets; where there are no nodes the package counts.
+fn place(system: &Path, processor: usize) -> Place {
+    let folder = system.join(format!("cpu{processor}"));
     let number = |path: &str| -> Option<u32> {
-        let path = format!("/sys/devices/system/cpu/cpu{processor}/{path}");
-        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+        let text = std::fs::read_to_string(folder.join(path)).ok()?;
+        text.trim().parse().ok()
     };
-    let socket = number("topology/physical_package_id").unwrap_or(0);
+    let package = || number("topology/physical_package_id");
+    let socket = node(&folder).or_else(package).unwrap_or(0);
     // The largest index is the last level. Caches without an id are taken to span the package.
     let group = (0..8)
         .rev()
@@ -37,6 +43,15 @@ fn place(processor: usize) -> Place {
         group: group.unwrap_or(0),
         core,
     }
+}
+
+/// The NUMA node: the operating system links it into the processor's folder.
+fn node(folder: &Path) -> Option<u32> {
+    let entries = std::fs::read_dir(folder).ok()?;
+    entries.flatten().find_map(|entry| {
+        let name = entry.file_name();
+        name.to_str()?.strip_prefix("node")?.parse().ok()
+    })
 }
 
 #[cfg(target_os = "linux")]
@@ -77,6 +92,7 @@ pub(crate) fn pin(_processor: usize) {}
 #[cfg(all(test, target_os = "linux", not(loom)))]
 mod tests {
     use super::*;
+    use loxley_balance::Distance;
 
     #[test]
     fn a_pinned_thread_may_use_one_processor_only() {
@@ -89,5 +105,38 @@ mod tests {
         assert_eq!(seen.join().unwrap(), [last]);
         assert_eq!(usable_processors(), before, "only that thread");
         assert_eq!(topology(3).len(), 3);
+    }
+
+    /// Two packages of two nodes each, a core with two threads per node.
+    #[test]
+    fn nodes_caches_and_cores_are_read_from_the_system() {
+        let system = tempfile::tempdir().unwrap();
+        for processor in 0..8_usize {
+            let folder = system.path().join(format!("cpu{processor}"));
+            std::fs::create_dir_all(folder.join(format!("node{}", processor / 2))).unwrap();
+            for (file, value) in [
+                ("topology/physical_package_id", processor / 4),
+                ("topology/core_id", processor / 2 % 2),
+                ("cache/index0/id", processor),
+                ("cache/index3/id", processor / 4),
+            ] {
+                let file = folder.join(file);
+                std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+                std::fs::write(file, format!("{value}\n")).unwrap();
+            }
+        }
+        let places: Vec<Place> = (0..8).map(|n| place(system.path(), n)).collect();
+        let topology = Topology::new(places);
+        assert_eq!(topology.distance(0, 1), Distance::SameCore);
+        assert_eq!(
+            topology.distance(0, 2),
+            Distance::SameMachine,
+            "another node"
+        );
+        assert_eq!(topology.distance(0, 4), Distance::SameMachine);
+        std::fs::remove_dir(system.path().join("cpu3/node1")).unwrap();
+        assert_eq!(place(system.path(), 3).socket, 0, "the package");
+        let unknown = place(system.path(), 99);
+        assert_eq!((unknown.socket, unknown.group, unknown.core), (0, 0, 99));
     }
 }

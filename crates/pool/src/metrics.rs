@@ -84,11 +84,13 @@ pub struct WorkerMetrics {
     pub steals_tried: u64,
     /// Units stolen.
     pub steals: u64,
-    /// Mean time from the decision to rob a victim to having the unit; measured while tracing.
+    /// Mean time from the decision to rob a victim to having the unit, of the steals that were timed.
     pub steal_latency: Option<Duration>,
+    /// Steals that were timed: a few, and every one while a trace is taken.
+    pub steals_timed: u64,
     /// Time spent searching and sleeping.
     pub idle: Duration,
-    /// The most units that waited in the deque at once, seen after it grew by a batch.
+    /// The most units that waited in its deque when it took one out, or when a batch came in.
     pub queue_high: u64,
     /// Times it went to sleep.
     pub parks: u64,
@@ -190,6 +192,18 @@ const FAMILIES: &[Family] = &[
         value: |worker| worker.steals as f64,
     },
     Family {
+        name: "loxley_pool_steals_timed_total",
+        kind: "counter",
+        help: "Steals that were timed.",
+        value: |worker| worker.steals_timed as f64,
+    },
+    Family {
+        name: "loxley_pool_steal_seconds_total",
+        kind: "counter",
+        help: "What the timed steals took together.",
+        value: |worker| worker.steal_time().as_secs_f64(),
+    },
+    Family {
         name: "loxley_pool_idle_seconds_total",
         kind: "counter",
         help: "Time spent searching and sleeping.",
@@ -223,6 +237,7 @@ impl WorkerMetrics {
             run: counters.run.get(),
             steals_tried: counters.steals_tried.get(),
             steals: counters.steals.get(),
+            steals_timed: timed,
             steal_latency: counters
                 .steal_ns
                 .get()
@@ -235,12 +250,21 @@ impl WorkerMetrics {
         }
     }
 
+    /// How long the timed steals took together.
+    fn steal_time(&self) -> Duration {
+        let timed = u32::try_from(self.steals_timed).unwrap_or(u32::MAX);
+        self.steal_latency.unwrap_or_default() * timed
+    }
+
     fn add(&mut self, other: &Self) {
         self.spawned += other.spawned;
         self.run += other.run;
         self.steals_tried += other.steals_tried;
         self.steals += other.steals;
-        self.steal_latency = self.steal_latency.max(other.steal_latency);
+        let time = self.steal_time() + other.steal_time();
+        self.steals_timed += other.steals_timed;
+        let timed = u32::try_from(self.steals_timed).unwrap_or(u32::MAX);
+        self.steal_latency = time.checked_div(timed);
         self.idle += other.idle;
         self.queue_high = self.queue_high.max(other.queue_high);
         self.parks += other.parks;

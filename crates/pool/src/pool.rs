@@ -2,17 +2,14 @@
 
 use std::any::Any;
 use std::fmt;
-use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 
-use loxley_balance::{Patience, StealAmount, Topology, VictimOrder};
-
+use crate::builder::{BuildError, PoolBuilder, Settings};
 use crate::detached::Detached;
 use crate::injector::Injector;
 use crate::join::join_on;
-use crate::machine;
 use crate::measure::Meter;
 use crate::sleep::Sleep;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -28,13 +25,9 @@ pub(crate) struct Shared {
     pub(crate) injector: Injector<Header>,
     pub(crate) sleep: Sleep,
     pub(crate) detached: Detached,
-    pub(crate) topology: Topology,
-    pub(crate) victim_order: VictimOrder,
-    pub(crate) steal_amount: StealAmount,
-    pub(crate) patience: Patience,
-    pub(crate) seed: u64,
-    /// How many regular workers there are, and how many threads may be active.
+    /// Out here because every fork asks for it.
     pub(crate) workers: usize,
+    pub(crate) settings: Settings,
     /// The guest seats nobody sits in, the lowest last.
     free_seats: std::sync::Mutex<Vec<usize>>,
     seat_freed: Condvar,
@@ -43,13 +36,13 @@ pub(crate) struct Shared {
     /// Seats from here on were never taken; nobody needs to look at them.
     used: AtomicUsize,
     closing: AtomicBool,
+    /// Threads that sit in a seat but cannot go on before somebody else does something.
+    absent: AtomicUsize,
     /// Units of scopes made by threads that are not in the pool.
     pub(crate) scoped_outside: AtomicU64,
     pub(crate) panics: AtomicU64,
-    name: String,
     pub(crate) trace: Trace,
     pub(crate) meter: Meter,
-    on_panic: Option<PanicHandler>,
 }
 
 /// Threads that stand in for blocked ones.
@@ -60,7 +53,7 @@ struct Spares {
 }
 
 /// What to do with the panic of a unit that nobody waits for.
-type PanicHandler = Arc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
+pub(crate) type PanicHandler = Arc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -71,6 +64,44 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
+    /// A pool without threads; `guests` from outside may be inside at once.
+    pub(crate) fn new(settings: Settings, guests: usize) -> Arc<Self> {
+        let workers = settings.workers;
+        let spares = workers + guests;
+        let seats = settings.topology.len();
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            seats: (0..seats).map(|_| Seat::new()).collect(),
+            injector: Injector::new(),
+            sleep: Sleep::new(workers, seats),
+            detached: Detached::default(),
+            workers,
+            settings,
+            free_seats: std::sync::Mutex::new((workers..spares).rev().collect()),
+            seat_freed: Condvar::new(),
+            spares: std::sync::Mutex::new(Spares {
+                free_seats: (spares..seats).rev().collect(),
+                threads: Vec::new(),
+            }),
+            used: AtomicUsize::new(workers),
+            closing: AtomicBool::new(false),
+            absent: AtomicUsize::new(0),
+            scoped_outside: AtomicU64::new(0),
+            panics: AtomicU64::new(0),
+            trace: Trace::default(),
+            meter: Meter::new(seats),
+        })
+    }
+
+    /// A thread to be started for a seat.
+    pub(crate) fn thread(&self, index: usize) -> std::thread::Builder {
+        let thread = std::thread::Builder::new().name(format!("{}-{index}", self.settings.name));
+        match self.settings.stack_size {
+            Some(stack_size) => thread.stack_size(stack_size),
+            None => thread,
+        }
+    }
+
     /// Another reference to the same.
     pub(crate) fn strong(&self) -> Arc<Self> {
         self.me.upgrade().expect("a pool in use is alive")
@@ -151,14 +182,20 @@ impl Shared {
     }
 
     pub(crate) fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Acquire)
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    /// Is this the seat of a thread from outside, and not of one of ours?
+    pub(crate) fn is_guest(&self, index: usize) -> bool {
+        let spares = self.seats.len() - self.workers;
+        (self.workers..spares).contains(&index)
     }
 
     /// A detached unit panicked.
     #[cold]
     pub(crate) fn report(&self, panic: Box<dyn Any + Send>) {
         self.panics.fetch_add(1, Ordering::Relaxed);
-        let reported = catch_unwind(AssertUnwindSafe(|| match &self.on_panic {
+        let reported = catch_unwind(AssertUnwindSafe(|| match &self.settings.on_panic {
             Some(handler) => handler(panic),
             None => drop(panic),
         }));
@@ -168,24 +205,37 @@ impl Shared {
         }
     }
 
-    /// Sees to it that somebody sleeps who can take the place of a thread that blocks.
-    pub(crate) fn ensure_stand_in(&self) {
-        if self.sleep.nobody_is_parked() && !self.is_closing() {
+    /// The calling thread, counted as active, cannot go on for a while, and what it waits for may
+    /// need the pool: somebody else takes its place.
+    pub(crate) fn step_away(&self) {
+        self.absent.fetch_add(1, Ordering::SeqCst);
+        self.sleep.leave();
+        if self.sleep.nobody_is_parked() {
             self.start_spare();
+        }
+        self.wake_if_work();
+    }
+
+    /// What it waited for has happened. It still has to be counted as active.
+    pub(crate) fn come_back(&self) {
+        // The last one out there may have been all that a closing pool waited for.
+        if self.absent.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_closing() {
+            self.wake_all();
         }
     }
 
     #[cold]
     fn start_spare(&self) {
-        let mut spares = self.spares.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spares = self.lock_spares();
         let Some(index) = spares.free_seats.pop() else {
             return;
         };
         self.used.fetch_max(index + 1, Ordering::AcqRel);
         let shared = self.strong();
-        let thread = std::thread::Builder::new()
-            .name(format!("{}-{index}", self.name))
-            .spawn(move || Worker::sit_down(&shared, index, |worker| worker.serve()));
+        let thread = self.thread(index).spawn(move || {
+            Worker::sit_down(&shared, index, |worker| worker.serve());
+            shared.lock_spares().free_seats.push(index);
+        });
         match thread {
             Ok(thread) => spares.threads.push(thread),
             // Without a stand-in the pool is slower for a while, not wrong.
@@ -193,8 +243,22 @@ impl Shared {
         }
     }
 
+    fn lock_spares(&self) -> std::sync::MutexGuard<'_, Spares> {
+        self.spares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// May a thread without work leave for good? Not while the pool is in use, and not while a
+    /// thread that cannot go on may depend on what comes in later.
+    pub(crate) fn may_leave(&self) -> bool {
+        self.is_closing() && self.absent.load(Ordering::SeqCst) == 0 && !self.has_work()
+    }
+
     fn close(&self) {
-        self.closing.store(true, Ordering::Release);
+        self.closing.store(true, Ordering::SeqCst);
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
         for (index, seat) in self.seats.iter().enumerate() {
             if self.sleep.wake(index) {
                 seat.unpark();
@@ -207,10 +271,16 @@ impl Shared {
 #[derive(Debug)]
 pub struct Pool {
     pub(crate) shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    pub(crate) threads: Vec<JoinHandle<()>>,
 }
 
 impl Pool {
+    /// For the builder, which starts the threads.
+    pub(crate) fn without_threads(shared: Arc<Shared>) -> Self {
+        let threads = Vec::with_capacity(shared.workers);
+        Self { shared, threads }
+    }
+
     /// A pool with one worker per processor.
     pub fn new() -> Result<Self, BuildError> {
         Self::builder().build()
@@ -279,217 +349,15 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.close();
         let own = std::thread::current().id();
-        let mut spares = self
-            .shared
-            .spares
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let spares = std::mem::take(&mut spares.threads);
-        for thread in self.threads.drain(..).chain(spares) {
-            if thread.thread().id() != own {
-                let _ = thread.join();
+        let mut threads = std::mem::take(&mut self.threads);
+        // Threads that end may have started others to stand in for them.
+        while !threads.is_empty() {
+            for thread in threads {
+                if thread.thread().id() != own {
+                    let _ = thread.join();
+                }
             }
+            threads = std::mem::take(&mut self.shared.lock_spares().threads);
         }
-    }
-}
-
-/// Why a pool could not be built.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// The operating system refused a thread.
-    #[error("could not start worker {worker}")]
-    Thread {
-        /// Which worker it was to be.
-        worker: usize,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
-}
-
-/// Settings for a new [`Pool`].
-#[derive(Clone, Default)]
-pub struct PoolBuilder {
-    workers: Option<NonZeroUsize>,
-    stack_size: Option<usize>,
-    name: Option<String>,
-    pin: bool,
-    victim_order: VictimOrder,
-    steal_amount: Option<StealAmount>,
-    patience: Option<Patience>,
-    topology: Option<Topology>,
-    seed: u64,
-    on_panic: Option<PanicHandler>,
-}
-
-impl fmt::Debug for PoolBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PoolBuilder")
-            .field("workers", &self.workers)
-            .finish_non_exhaustive()
-    }
-}
-
-impl PoolBuilder {
-    /// How many workers; zero means one per processor, which is the default.
-    #[must_use]
-    pub fn workers(mut self, workers: usize) -> Self {
-        self.workers = NonZeroUsize::new(workers);
-        self
-    }
-
-    /// In which order a thief tries the others. Default: at random.
-    #[must_use]
-    pub fn victim_order(mut self, order: VictimOrder) -> Self {
-        self.victim_order = order;
-        self
-    }
-
-    /// How much a thief takes from a deque at once. Default: half, up to 32.
-    #[must_use]
-    pub fn steal_amount(mut self, amount: StealAmount) -> Self {
-        self.steal_amount = Some(amount);
-        self
-    }
-
-    /// How long a worker looks for work before it sleeps.
-    #[must_use]
-    pub fn backoff(mut self, patience: Patience) -> Self {
-        self.patience = Some(patience);
-        self
-    }
-
-    /// The stack size of the workers, in bytes. Default: the standard library's.
-    #[must_use]
-    pub fn stack_size(mut self, bytes: usize) -> Self {
-        self.stack_size = Some(bytes);
-        self
-    }
-
-    /// What the threads are called; their number is added. Default: `loxley`.
-    #[must_use]
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
-        self
-    }
-
-    /// Where the workers are, for victim orders that care. Default: read from the machine.
-    #[must_use]
-    pub fn topology(mut self, topology: Topology) -> Self {
-        self.topology = Some(topology);
-        self
-    }
-
-    /// Ties each worker to one processor, on systems where that is possible. Default: no.
-    #[must_use]
-    pub fn pin(mut self, pin: bool) -> Self {
-        self.pin = pin;
-        self
-    }
-
-    /// The seed of the random choices of thieves. Default: 0.
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
-    }
-
-    /// What to do with the panic of a unit that nobody waits for. Default: nothing more than the
-    /// panic hook did. Call `std::process::abort` here for the strict way.
-    #[must_use]
-    pub fn on_panic(
-        mut self,
-        handler: impl Fn(Box<dyn Any + Send>) + Send + Sync + 'static,
-    ) -> Self {
-        self.on_panic = Some(Arc::new(handler));
-        self
-    }
-
-    /// Starts the threads.
-    pub fn build(self) -> Result<Pool, BuildError> {
-        let workers = self
-            .workers
-            .or_else(|| std::thread::available_parallelism().ok())
-            .map_or(1, NonZeroUsize::get);
-        let guests = workers.max(8);
-        let seats = workers + guests + workers;
-        let shared = Arc::new_cyclic(|me| Shared {
-            me: Weak::clone(me),
-            seats: (0..seats).map(|_| Seat::new()).collect(),
-            injector: Injector::new(),
-            sleep: Sleep::new(workers, seats),
-            detached: Detached::default(),
-            topology: self.seat_topology(workers, seats),
-            victim_order: self.victim_order,
-            steal_amount: self.steal_amount.unwrap_or(StealAmount::batch(32)),
-            patience: self.patience.unwrap_or_default(),
-            seed: self.seed,
-            workers,
-            free_seats: std::sync::Mutex::new((workers..workers + guests).rev().collect()),
-            seat_freed: Condvar::new(),
-            spares: std::sync::Mutex::new(Spares {
-                free_seats: (workers + guests..seats).rev().collect(),
-                threads: Vec::new(),
-            }),
-            name: self.name.clone().unwrap_or_else(|| "loxley".to_owned()),
-            trace: Trace::default(),
-            meter: Meter::new(seats),
-            used: AtomicUsize::new(workers),
-            closing: AtomicBool::new(false),
-            scoped_outside: AtomicU64::new(0),
-            panics: AtomicU64::new(0),
-            on_panic: self.on_panic.clone(),
-        });
-        let mut pool = Pool {
-            shared,
-            threads: Vec::with_capacity(workers),
-        };
-        for index in 0..workers {
-            let thread = self.start(&pool.shared, index);
-            pool.threads
-                .push(thread.map_err(|source| BuildError::Thread {
-                    worker: index,
-                    source,
-                })?);
-        }
-        Ok(pool)
-    }
-
-    /// A place for every seat: guests and spares are taken to be near some worker.
-    fn seat_topology(&self, workers: usize, seats: usize) -> Topology {
-        let by_distance = matches!(
-            self.victim_order,
-            VictimOrder::Nearest | VictimOrder::Hierarchical
-        );
-        let given = match &self.topology {
-            Some(topology) => topology.clone(),
-            None if by_distance => machine::topology(workers),
-            None => return Topology::flat(seats),
-        };
-        let places = given.len().max(1);
-        Topology::new(
-            (0..seats)
-                .map(|seat| given.place(seat % workers % places))
-                .collect(),
-        )
-    }
-
-    fn start(&self, shared: &Arc<Shared>, index: usize) -> std::io::Result<JoinHandle<()>> {
-        let mut builder = std::thread::Builder::new().name(format!("{}-{index}", shared.name));
-        if let Some(stack_size) = self.stack_size {
-            builder = builder.stack_size(stack_size);
-        }
-        let shared = Arc::clone(shared);
-        let processor = if self.pin {
-            machine::processor(index)
-        } else {
-            None
-        };
-        builder.spawn(move || {
-            if let Some(processor) = processor {
-                machine::pin(processor);
-            }
-            Worker::sit_down(&shared, index, |worker| worker.serve());
-        })
     }
 }

@@ -1,5 +1,6 @@
 //! Units on the heap: detached ones, and ones with a handle.
 
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use crate::block;
 use crate::handle::Handle;
 use crate::pool::{Pool, Shared};
 use crate::priority::Priority;
+use crate::trace::{self, Event};
 use crate::unit::{Header, Kind, Lineage, UnitRef};
 use crate::worker::{Worker, with_current};
 
@@ -82,6 +84,7 @@ impl Shared {
                     return;
                 }
                 worker.counters().spawned.add(1);
+                trace::mark(worker, Event::Spawn);
                 self.injector.push(priority, unit.into_raw());
                 self.notify();
             }
@@ -112,6 +115,7 @@ impl Shared {
             Some(worker) if std::ptr::eq(worker.shared, self) => {
                 worker.counters().detached_made.add(1);
                 worker.counters().spawned.add(1);
+                trace::mark(worker, Event::Spawn);
             }
             _ => self.injector.locked(|| self.detached.count_outside()),
         });
@@ -165,6 +169,28 @@ impl Pool {
         handle
     }
 
+    /// As [`spawn`](Self::spawn), near the data that `key` names: units with equal keys run on one
+    /// worker, whose cache has the data, as long as that one has time.
+    ///
+    /// ```
+    /// # let pool = loxley_pool::Pool::new()?;
+    /// let handles = [1, 2, 1].map(|shard| pool.spawn_near_data(&shard, move || shard * 10));
+    /// assert_eq!(handles.map(|handle| handle.wait()), [10, 20, 10]);
+    /// # Ok::<(), loxley_pool::BuildError>(())
+    /// ```
+    pub fn spawn_near_data<K, T, F>(&self, key: &K, body: F) -> Handle<T>
+    where
+        K: Hash + ?Sized,
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        // The same in every run; the modulo is fair enough for the few workers there are.
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        let worker = hasher.finish() % self.workers() as u64;
+        self.spawn_near(worker as usize, body)
+    }
+
     /// Returns when there was a moment with no detached unit left, running or waiting.
     ///
     /// # Panics
@@ -172,7 +198,7 @@ impl Pool {
     pub fn wait_idle(&self) {
         let is_inside = with_current(|worker| {
             worker.is_some_and(|worker| {
-                std::ptr::eq(worker.shared, &*self.shared) && worker.index < self.workers()
+                std::ptr::eq(worker.shared, &*self.shared) && !self.shared.is_guest(worker.index)
             })
         });
         assert!(

@@ -19,6 +19,10 @@ pub(crate) enum Event {
     Idle,
     /// A unit was stolen.
     Steal,
+    /// A thread slept, for want of work or waiting for something.
+    Asleep,
+    /// A unit was made. A moment, not a span.
+    Spawn,
 }
 
 impl Event {
@@ -27,6 +31,8 @@ impl Event {
             Self::Unit => "unit",
             Self::Idle => "idle",
             Self::Steal => "steal",
+            Self::Asleep => "asleep",
+            Self::Spawn => "spawn",
         }
     }
 }
@@ -52,7 +58,11 @@ pub(crate) fn is_on(shared: &Shared) -> bool {
     shared.trace.on.load(Ordering::Relaxed)
 }
 
+/// Keeps a span, if a trace is taken.
 pub(crate) fn record(worker: &Worker<'_>, event: Event, start: Instant, duration: Duration) {
+    if !is_on(worker.shared) {
+        return;
+    }
     let record = Record {
         seat: worker.index,
         event,
@@ -62,8 +72,25 @@ pub(crate) fn record(worker: &Worker<'_>, event: Event, start: Instant, duration
     lock(&worker.seat.records).push(record);
 }
 
+/// Keeps a moment, if a trace is taken.
+#[inline]
+pub(crate) fn mark(worker: &Worker<'_>, event: Event) {
+    if is_on(worker.shared) {
+        record(worker, event, Instant::now(), Duration::ZERO);
+    }
+}
+
+/// Calls `body` and keeps how long it took, if a trace is taken.
+pub(crate) fn span(worker: &Worker<'_>, event: Event, body: impl FnOnce()) {
+    let start = is_on(worker.shared).then(Instant::now);
+    body();
+    if let Some(start) = start {
+        record(worker, event, start, start.elapsed());
+    }
+}
+
 impl Pool {
-    /// Begins to record every unit, steal and idle time.
+    /// Begins to record everything that happens: units made and run, steals, searching and sleeping.
     pub fn start_trace(&self) {
         let trace = &self.shared.trace;
         for seat in &self.shared.seats {
@@ -110,10 +137,14 @@ fn write_record(out: &mut impl Write, began: Instant, record: Record) -> io::Res
     let early = began.saturating_duration_since(record.start);
     write!(
         out,
-        ",\n{{\"ph\":\"X\",\"name\":\"{}\",\"pid\":1,\"tid\":{},\"ts\":{:.3},\"dur\":{:.3}}}",
+        ",\n{{\"name\":\"{}\",\"pid\":1,\"tid\":{},\"ts\":{:.3},",
         record.event.name(),
         record.seat,
         micros(start),
-        micros(record.duration.saturating_sub(early)),
-    )
+    )?;
+    if record.event == Event::Spawn {
+        return write!(out, "\"ph\":\"i\",\"s\":\"t\"}}");
+    }
+    let duration = micros(record.duration.saturating_sub(early));
+    write!(out, "\"ph\":\"X\",\"dur\":{duration:.3}}}")
 }

@@ -10,9 +10,11 @@
 
 use std::time::Instant;
 
+use crate::blocking::present;
 use crate::pool::Shared;
 use crate::priority::Priority;
 use crate::sync::{AtomicU32, Ordering, fence, park, spin, yield_now};
+use crate::trace::{self, Event};
 use crate::unit::{Kind, Lineage, UnitRef};
 use crate::worker::{Seat, Worker};
 
@@ -69,6 +71,10 @@ impl Worker<'_> {
 
     /// As `wait_for`, when everything pushed since `mark` may be part of what is awaited.
     pub(crate) fn wait_for_since(&self, awaited: &impl Awaited, mark: usize) {
+        present(self, || self.wait_present(awaited, mark));
+    }
+
+    fn wait_present(&self, awaited: &impl Awaited, mark: usize) {
         let mut wait = Wait {
             worker: self,
             awaited,
@@ -165,6 +171,7 @@ impl<A: Awaited> Wait<'_, '_, A> {
     }
 
     fn own_part(&self) -> Option<UnitRef> {
+        self.worker.note_queue();
         loop {
             let unit = self.worker.claim(self.worker.deque.pop_above(self.mark)?);
             if unit.descends_from(self.awaited.lineage()) {
@@ -250,13 +257,20 @@ impl<A: Awaited> Wait<'_, '_, A> {
     fn park(&self) {
         let shared = self.worker.shared;
         self.worker.counters().parks.add(1);
-        shared.sleep.leave();
-        if self.awaited.needs_others() {
-            shared.ensure_stand_in();
+        let needs_others = self.awaited.needs_others();
+        if needs_others {
+            shared.step_away();
+        } else {
+            shared.sleep.leave();
+            shared.wake_if_work();
         }
-        shared.wake_if_work();
-        while !self.awaited.is_over() && !self.is_called() {
-            park();
+        trace::span(self.worker, Event::Asleep, || {
+            while !self.awaited.is_over() && !self.is_called() {
+                park();
+            }
+        });
+        if needs_others {
+            shared.come_back();
         }
     }
 

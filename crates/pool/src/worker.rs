@@ -38,6 +38,8 @@ use crate::unit::{Header, Lineage, UnitRef};
 const FAIR_EVERY: u32 = 61;
 /// How many units a worker takes from the injector in one visit.
 const INJECTOR_BATCH: usize = 64;
+/// One steal in so many is timed.
+const TIMED_STEALS: u64 = 16;
 /// How many joins a worker keeps to itself, ready to be shown to thieves: enough that the largest
 /// pieces are at hand, few enough that most joins of a deep recursion are plain calls.
 const PRIVATE_JOINS: usize = 2;
@@ -117,6 +119,8 @@ pub(crate) struct Worker<'p> {
     since_fair: Cell<u32>,
     /// How often a search may look again, and how often it may pause: less after fruitless ones.
     eagerness: Cell<u32>,
+    /// It is in a blocking section and not counted as active.
+    pub(crate) is_away: Cell<bool>,
     /// How many timed units are being run inside each other, and how long they waited idly.
     pub(crate) depth: Cell<u32>,
     pub(crate) waited: Cell<Duration>,
@@ -173,10 +177,17 @@ impl<'p> Worker<'p> {
             ring: RingOwner::new(&seat.ring),
             deque: DequeOwner::new(&seat.deque),
             lineage: Cell::new(std::ptr::null()),
-            victims: RefCell::new(Victims::new(shared.victim_order, &shared.topology, index)),
-            rng: RefCell::new(Rng::new(shared.seed).numbered_child("worker", index as u64)),
+            victims: RefCell::new(Victims::new(
+                shared.settings.victim_order,
+                &shared.settings.topology,
+                index,
+            )),
+            rng: RefCell::new(
+                Rng::new(shared.settings.seed).numbered_child("worker", index as u64),
+            ),
             since_fair: Cell::new(0),
-            eagerness: Cell::new(most_eager(&shared.patience)),
+            eagerness: Cell::new(most_eager(&shared.settings.patience)),
+            is_away: Cell::new(false),
             depth: Cell::new(0),
             waited: Cell::new(Duration::ZERO),
         };
@@ -208,6 +219,7 @@ impl<'p> Worker<'p> {
     pub(crate) fn fork(&self, unit: UnitRef) {
         self.ring.push(unit.into_raw());
         self.counters().spawned.add(1);
+        trace::mark(self, Event::Spawn);
         self.share();
         self.room.set(self.ring.private_len() < PRIVATE_JOINS);
     }
@@ -320,6 +332,7 @@ impl<'p> Worker<'p> {
     pub(crate) fn push(&self, unit: UnitRef) {
         self.deque.push(unit.into_raw());
         self.counters().spawned.add(1);
+        trace::mark(self, Event::Spawn);
         self.tell();
     }
 
@@ -354,6 +367,7 @@ impl<'p> Worker<'p> {
         if let Some(unit) = self.seat.mailbox.pop() {
             return Some(self.claim(unit));
         }
+        self.note_queue();
         if let Some(unit) = self.deque.pop() {
             return Some(self.claim(unit));
         }
@@ -369,12 +383,17 @@ impl<'p> Worker<'p> {
         let share = (waiting / self.shared.workers).min(INJECTOR_BATCH - 1);
         let unit = injector.pop_batch(share, |unit| self.deque.push(unit))?;
         if share > 0 {
-            self.counters()
-                .queue_high
-                .raise_to(self.seat.deque.len() as u64);
+            self.note_queue();
             self.shared.notify();
         }
         Some(self.claim(unit))
+    }
+
+    /// The deque is at its fullest when a batch came in and before something is taken out.
+    #[inline]
+    pub(crate) fn note_queue(&self) {
+        let queue_high = &self.counters().queue_high;
+        queue_high.raise_to(self.seat.deque.len() as u64);
     }
 
     pub(crate) fn claim(&self, unit: NonNull<Header>) -> UnitRef {
@@ -386,10 +405,10 @@ impl<'p> Worker<'p> {
     /// Looks for work until there is some, sleeping in between. `None`: the pool is closing.
     fn search(&self) -> Option<UnitRef> {
         self.shared.sleep.start_searching();
-        let start = Instant::now();
+        let start = self.is_timed().then(Instant::now);
         let mut backoff = Backoff::default();
         let mut has_slept = false;
-        let mut patience = self.shared.patience;
+        let mut patience = self.shared.settings.patience;
         patience.searches = patience.searches.min(self.eagerness.get());
         patience.pauses = patience.pauses.min(self.eagerness.get());
         loop {
@@ -417,14 +436,19 @@ impl<'p> Worker<'p> {
         }
     }
 
-    fn finish_search(&self, start: Instant, has_slept: bool) {
-        let waited = start.elapsed();
-        self.counters().idle_ns.add(waited.as_nanos() as u64);
-        if trace::is_on(self.shared) {
+    /// Are idle times to be measured?
+    fn is_timed(&self) -> bool {
+        self.shared.settings.is_metered || trace::is_on(self.shared)
+    }
+
+    fn finish_search(&self, start: Option<Instant>, has_slept: bool) {
+        if let Some(start) = start {
+            let waited = start.elapsed();
+            self.counters().idle_ns.add(waited.as_nanos() as u64);
             trace::record(self, Event::Idle, start, waited);
         }
         if !has_slept {
-            let most = most_eager(&self.shared.patience);
+            let most = most_eager(&self.shared.settings.patience);
             self.eagerness.set((self.eagerness.get() + 1).min(most));
         }
         self.victims.borrow_mut().found();
@@ -456,9 +480,10 @@ impl<'p> Worker<'p> {
         let sleep = &self.shared.sleep;
         let look = sleep.lie_down(self.index) == LieDown::LookOnceMore;
         self.shared.detached.tell_if_idle(self.shared);
-        let closing = self.shared.is_closing();
-        if (closing || look && self.shared.has_work()) && sleep.stay_awake(self.index) {
-            let leave = closing && !self.shared.has_work();
+        let leave = self.shared.may_leave();
+        // While the pool closes nobody is too many: a surplus thread would not be woken again.
+        let look = look || self.shared.is_closing();
+        if (leave || look && self.shared.has_work()) && sleep.stay_awake(self.index) {
             if leave {
                 // A searcher that leaves is like one that found something.
                 let _ = sleep.stop_searching();
@@ -466,9 +491,11 @@ impl<'p> Worker<'p> {
             return !leave;
         }
         self.counters().parks.add(1);
-        while !sleep.take_woken(self.index) {
-            park();
-        }
+        trace::span(self, Event::Asleep, || {
+            while !sleep.take_woken(self.index) {
+                park();
+            }
+        });
         self.counters().wakes.add(1);
         true
     }
@@ -476,10 +503,11 @@ impl<'p> Worker<'p> {
     fn steal_round(&self) -> Option<UnitRef> {
         let shared = self.shared;
         let load = |index: usize| shared.seats[index].load();
-        let round =
-            self.victims
-                .borrow_mut()
-                .round(&shared.topology, &mut self.rng.borrow_mut(), load);
+        let round = self.victims.borrow_mut().round(
+            &shared.settings.topology,
+            &mut self.rng.borrow_mut(),
+            load,
+        );
         let used = shared.used_seats().len();
         for index in round.filter(|&index| index < used) {
             let victim = &shared.seats[index];
@@ -497,7 +525,7 @@ impl<'p> Worker<'p> {
         if !victim.has_work() {
             return None;
         }
-        let start = trace::is_on(self.shared).then(Instant::now);
+        let start = self.is_steal_timed().then(Instant::now);
         self.counters().steals_tried.add(1);
         let stolen = persist(|| victim.ring.steal());
         let stolen = match stolen {
@@ -519,10 +547,26 @@ impl<'p> Worker<'p> {
         Some(unit)
     }
 
+    /// Is the next steal to be timed? Each one while tracing, else one in [`TIMED_STEALS`]: reading
+    /// the clock takes as long as stealing.
+    fn is_steal_timed(&self) -> bool {
+        let is_due = self
+            .counters()
+            .steals_tried
+            .get()
+            .is_multiple_of(TIMED_STEALS);
+        self.shared.settings.is_metered && is_due || trace::is_on(self.shared)
+    }
+
     /// Moves as many more as the steal amount says into the own deque.
     fn steal_more(&self, victim: &Seat) {
         let len = victim.deque.len();
-        let amount = self.shared.steal_amount.take(len + 1).saturating_sub(1);
+        let amount = self
+            .shared
+            .settings
+            .steal_amount
+            .take(len + 1)
+            .saturating_sub(1);
         let mut moved = 0;
         while moved < amount {
             let Some(unit) = persist(|| victim.deque.steal()) else {
@@ -533,9 +577,7 @@ impl<'p> Worker<'p> {
         }
         if moved > 0 {
             self.counters().steals.add(moved as u64);
-            self.counters()
-                .queue_high
-                .raise_to(self.seat.deque.len() as u64);
+            self.note_queue();
         }
     }
 }

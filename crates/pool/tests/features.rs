@@ -149,23 +149,6 @@ fn the_lowest_unit_runs_although_urgent_ones_keep_coming() {
 }
 
 #[test]
-fn a_unit_runs_near_the_worker_it_names_when_that_one_is_free() {
-    let pool = pool(2);
-    for worker in 0..2 {
-        let name = pool
-            .spawn_near(worker, || std::thread::current().name().map(str::to_owned))
-            .wait();
-        assert!(name.is_some_and(|name| name.starts_with("loxley-")));
-    }
-    // A busy worker's mail is taken by an idle one.
-    let (go, wait) = mpsc::channel::<()>();
-    let busy = pool.spawn_near(0, move || wait.recv());
-    pool.spawn_near(0, || ()).wait();
-    go.send(()).unwrap();
-    busy.wait().unwrap();
-}
-
-#[test]
 fn a_group_never_has_more_in_flight_than_its_limit() {
     let pool = pool(8);
     let group = pool.group(3);
@@ -313,22 +296,141 @@ fn every_victim_order_and_steal_amount_does_the_work() {
 }
 
 #[test]
-fn a_trace_is_json_with_one_event_per_unit() {
+fn nested_blocking_sections_and_waits_inside_them_do_not_wedge_a_pool_of_one() {
+    let pool = pool(1);
+    let group = pool.group(4);
+    let inside = move || {
+        // Long enough for the stand-in to go to sleep.
+        std::thread::sleep(Duration::from_millis(30));
+        let joined = loxley_pool::join(|| 2, || loxley_pool::spawn(|| 3).wait());
+        joined.0 + joined.1 + group.spawn_future(async { 4 }).wait()
+    };
+    let (done, is_done) = mpsc::channel();
+    pool.spawn_detached(move || {
+        let result = loxley_pool::blocking(|| loxley_pool::blocking(inside));
+        done.send(result).unwrap();
+    });
+    let result = is_done.recv_timeout(Duration::from_secs(20));
+    assert_eq!(result.expect("it hangs"), 9);
+    assert_eq!(pool.spawn(|| 1).wait(), 1, "the pool goes on");
+}
+
+#[test]
+fn stand_ins_have_the_stack_that_was_asked_for() {
+    fn deep(bytes: usize) -> usize {
+        let frame = std::hint::black_box([1_u8; 4096]);
+        match bytes.checked_sub(frame.len()) {
+            Some(less) => deep(less) + usize::from(frame[0]),
+            None => 0,
+        }
+    }
+    let pool = Pool::builder()
+        .workers(1)
+        .stack_size(64 << 20)
+        .build()
+        .expect("threads");
+    let (release, gate) = mpsc::channel::<()>();
+    let blocked = pool.spawn(move || loxley_pool::blocking(|| gate.recv().unwrap()));
+    // More than the two megabytes that threads have otherwise.
+    assert_eq!(pool.spawn(|| deep(8 << 20)).wait(), 2048);
+    release.send(()).unwrap();
+    blocked.wait();
+}
+
+#[test]
+fn dropping_a_pool_waits_for_units_that_wait_for_the_pool() {
+    for _ in 0..20 {
+        let (started, has_started) = mpsc::channel();
+        let (done, is_done) = mpsc::channel();
+        let pool = pool(1);
+        let group = pool.group(1);
+        pool.spawn_detached(move || {
+            started.send(()).unwrap();
+            // The pool closes meanwhile. The future needs somebody to poll it, and once more after
+            // a thread that is not of the pool has woken it.
+            std::thread::sleep(Duration::from_millis(2));
+            let handle = group.spawn_future(async {
+                let mut waited = false;
+                std::future::poll_fn(|context| {
+                    if std::mem::replace(&mut waited, true) {
+                        return std::task::Poll::Ready(7);
+                    }
+                    let waker = context.waker().clone();
+                    std::thread::spawn(move || {
+                        std::thread::sleep(Duration::from_millis(2));
+                        waker.wake();
+                    });
+                    std::task::Poll::Pending
+                })
+                .await
+            });
+            done.send(handle.wait()).unwrap();
+        });
+        has_started.recv().unwrap();
+        drop(pool);
+        assert_eq!(is_done.try_recv(), Ok(7));
+    }
+}
+
+/// What Perfetto needs to draw it: valid JSON, known phases, times, and spans that nest.
+#[test]
+fn a_trace_is_json_with_nested_spans_and_one_event_per_unit() {
     let pool = pool(2);
     pool.start_trace();
     for _ in 0..10 {
         pool.spawn(|| ()).wait();
     }
+    pool.scope(|scope| {
+        for _ in 0..30 {
+            scope.spawn(|_| {
+                let ((), ()) = loxley_pool::join(|| (), || ());
+            });
+        }
+    });
     // A unit is counted as run after it was recorded.
-    while pool.metrics().run() < 10 {
+    while pool.metrics().run() < pool.metrics().spawned() {
         std::thread::yield_now();
     }
     let mut text = Vec::new();
     pool.write_trace(&mut text).expect("memory takes it");
-    let text = String::from_utf8(text).expect("text");
-    assert_eq!(text.matches("\"name\":\"unit\"").count(), 10);
-    assert_eq!(text.matches('{').count(), text.matches('}').count());
-    assert!(text.starts_with("{\"traceEvents\":[") && text.trim_end().ends_with("]}"));
+    let trace: serde_json::Value = serde_json::from_slice(&text).expect("it is JSON");
+    let events = trace["traceEvents"].as_array().expect("a list");
+    let named = |name: &str| events.iter().filter(|event| event["name"] == name).count();
+    let regained = pool.metrics().run() as usize - named("unit");
+    assert!(
+        named("unit") >= 40 && regained <= 30,
+        "joins taken back are calls"
+    );
+    assert_eq!(named("spawn") as u64, pool.metrics().total().spawned);
+    let mut open: std::collections::HashMap<u64, Vec<(f64, f64)>> = Default::default();
+    for event in events {
+        let thread = event["tid"].as_u64().expect("a thread");
+        assert!(event["pid"].is_u64());
+        match event["ph"].as_str() {
+            Some("M") => assert!(event["args"]["name"].is_string()),
+            Some("i") => assert!(event["ts"].as_f64() >= Some(0.0)),
+            Some("X") => {
+                let start = event["ts"].as_f64().expect("a time");
+                let span = (start, start + event["dur"].as_f64().expect("a duration"));
+                open.entry(thread).or_default().push(span);
+            }
+            other => panic!("{other:?} is no phase that we write"),
+        }
+    }
+    for spans in open.values_mut() {
+        spans.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
+        let mut around: Vec<f64> = Vec::new();
+        for &(start, end) in &*spans {
+            around.retain(|&outer| start < outer);
+            // Less than a nanosecond is the rounding of the sum.
+            let nests = around.last().is_none_or(|&outer| end < outer + 0.000_5);
+            assert!(nests, "{start} to {end} sticks out of {around:?}");
+            around.push(end);
+        }
+    }
+    let mut again = Vec::new();
+    pool.write_trace(&mut again).expect("memory takes it");
+    assert_eq!(again, b"{\"traceEvents\":[]}\n", "it was switched off");
 }
 
 #[test]
@@ -352,6 +454,10 @@ fn figures_tell_balanced_from_unbalanced_work() {
     });
     let imbalance = report.load_imbalance.value.expect("there was work");
     assert!(imbalance < 1.9, "{imbalance}: both worked");
+    let utilization = report.utilization.value.expect("there was time");
+    assert!(utilization > 0.5 && utilization <= 1.0, "{utilization}");
+    assert!(report.straggler_ratio.value >= Some(1.0));
+    assert!(report.queue_depth_variance.value >= Some(0.0));
     let ((), report) = pool.measure(|| (0..30).for_each(work));
     assert_eq!(
         report.load_imbalance.value,
@@ -385,10 +491,40 @@ fn metrics_add_up_when_the_pool_is_idle() {
         }
         assert_eq!(metrics.run(), metrics.spawned());
         assert!(metrics.spawned() >= 800 && metrics.submitted == 300);
+        is_prometheus_text(&metrics.prometheus());
         let text = metrics.prometheus();
-        assert!(text.contains("loxley_pool_units_run_total{worker=\"0\"}"));
-        assert!(text.contains("loxley_pool_submitted_total 300"));
+        assert!(text.contains("\nloxley_pool_submitted_total 300\n"));
+        for worker in (0..workers)
+            .map(|worker| worker.to_string())
+            .chain(["guest".into()])
+        {
+            let line = format!("\nloxley_pool_units_run_total{{worker=\"{worker}\"}} ");
+            assert_eq!(text.matches(&line).count(), 1, "{worker}");
+        }
     }
+}
+
+/// The rules of the text format: help, type, then the samples of that family, numbers at the end.
+fn is_prometheus_text(text: &str) {
+    assert!(text.ends_with('\n'));
+    let mut families = std::collections::HashSet::new();
+    let mut family = ("", "");
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            family = help.split_once(' ').expect("a help text");
+            assert!(families.insert(family.0), "{} comes twice", family.0);
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').expect("a type");
+            assert!(name == family.0 && ["counter", "gauge"].contains(&kind));
+            assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
+        } else {
+            let (sample, value) = line.rsplit_once(' ').expect("a value");
+            assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
+            let labels = sample.strip_prefix(family.0).expect("of this family");
+            assert!(labels.is_empty() || labels.starts_with('{') && labels.ends_with('}'));
+        }
+    }
+    assert!(families.len() >= 10);
 }
 
 #[test]

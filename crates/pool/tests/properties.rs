@@ -1,6 +1,6 @@
 //! Whatever the shape of the pool and the data: the parallel result is the sequential one.
 
-use loxley_pool::{Partition, Pool, StealAmount, VictimOrder};
+use loxley_pool::{Partition, Pool, StealAmount, Topology, VictimOrder};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,9 +16,14 @@ fn pools() -> impl Strategy<Value = Pool> {
         Just(StealAmount::Half),
         (1_usize..9).prop_map(StealAmount::batch),
     ];
-    (1_usize..6, order, amount, any::<u64>()).prop_map(|(workers, order, amount, seed)| {
+    let shape = (1_usize..3, 1_usize..3, 1_usize..3);
+    let shape =
+        shape.prop_map(|(sockets, groups, cores)| Topology::regular(sockets, groups, cores));
+    let settings = (1_usize..6, order, amount, shape, any::<u64>());
+    settings.prop_map(|(workers, order, amount, topology, seed)| {
         Pool::builder()
             .workers(workers)
+            .topology(topology)
             .victim_order(order)
             .steal_amount(amount)
             .seed(seed)
@@ -125,7 +130,13 @@ proptest! {
         });
         prop_assert_eq!(sum.swap(0, Ordering::Relaxed), total);
         let costs: Vec<f64> = items.iter().map(|&x| x as f64).collect();
-        for partition in [Partition::Equal, Partition::Weighted(&costs), Partition::Hash(&items.clone())] {
+        for partition in [
+            Partition::Equal,
+            Partition::RoundRobin,
+            Partition::Weighted(&costs),
+            Partition::Hash(&items.clone()),
+            Partition::Ranges(&costs),
+        ] {
             pool.par_for_partitioned(&items, &partition, |&x| {
                 sum.fetch_add(x, Ordering::Relaxed);
             }).expect("costs are not negative");
@@ -134,5 +145,35 @@ proptest! {
         let len = items.len() as u64;
         pool.par_chunks_mut(&mut items, size, |_, chunk| chunk.iter_mut().for_each(|x| *x += 1));
         prop_assert_eq!(items.iter().sum::<u64>(), total + len);
+    }
+
+    #[test]
+    fn metrics_count_every_unit_once(
+        pool in pools(),
+        counts in (0_u64..40, 0_u64..40, 0_u64..40, 0_u64..40),
+    ) {
+        let (detached, handles, cancelled, scoped) = counts;
+        for _ in 0..detached {
+            // One from outside that makes one inside.
+            pool.spawn_detached(|| drop(loxley_pool::spawn(|| ())));
+        }
+        for _ in 0..handles {
+            pool.spawn(|| ()).wait();
+        }
+        for _ in 0..cancelled {
+            let _ = pool.spawn(|| ()).cancel();
+        }
+        pool.scope(|scope| (0..scoped).for_each(|_| scope.spawn(|_| ())));
+        pool.wait_idle();
+        let made = 2 * detached + handles + cancelled + scoped;
+        // The last units of a handle or scope are counted just after their end is known, and what
+        // was cancelled is thrown away by whoever comes by.
+        let start = std::time::Instant::now();
+        while pool.metrics().run() < made && start.elapsed().as_secs() < 20 {
+            std::thread::yield_now();
+        }
+        let metrics = pool.metrics();
+        prop_assert_eq!((metrics.run(), metrics.spawned()), (made, made));
+        prop_assert_eq!(metrics.submitted, detached + handles + cancelled);
     }
 }

@@ -48,7 +48,7 @@ fn fib(n: u64) -> u64 {
 #[test]
 fn thousands_of_short_pools() {
     within_a_minute(|| {
-        for round in 0..rounds(1500) {
+        for round in 0..rounds(2000) {
             let pool = pool(1 + round % 4);
             match round % 4 {
                 0 => assert_eq!(pool.install(|| fib(8)), 21),
@@ -340,6 +340,119 @@ fn panics_in_loops_and_detached_units_do_not_wedge_the_pool() {
         assert_eq!(seen.load(Ordering::Relaxed), 20);
         assert_eq!(pool.metrics().panics, 20);
         assert_eq!(pool.map_reduce(0..100, || 0, |i| i, |a, b| a + b), 4950);
+    });
+}
+
+/// Everything that calls foreign code, with foreign code that panics.
+#[test]
+fn panics_in_every_other_position_reach_the_caller() {
+    type Attempt = fn(&Pool);
+    let attempts: &[(&str, Attempt)] = &[
+        ("install", |pool| pool.install(|| panic!("boom"))),
+        ("measure", |pool| pool.measure(|| panic!("boom")).0),
+        ("map", |pool| {
+            drop(pool.par_map(0..500, |i| assert!(i != 333, "boom")));
+        }),
+        ("combine", |pool| {
+            let combine = |a: usize, b: usize| if b == 400 { panic!("boom") } else { a + b };
+            pool.map_reduce(0..500_usize, || 0, |i| i, combine);
+        }),
+        ("chunks", |pool| {
+            pool.par_chunks(&[0; 100], 7, |i, _| assert!(i != 9, "boom"));
+        }),
+        ("mutable chunks", |pool| {
+            pool.par_chunks_mut(&mut [0; 100], 7, |i, _| assert!(i != 9, "boom"));
+        }),
+        ("partition", |pool| {
+            let items: Vec<usize> = (0..100).collect();
+            let partition = loxley_pool::Partition::RoundRobin;
+            let result =
+                pool.par_for_partitioned(&items, &partition, |&i| assert!(i != 50, "boom"));
+            result.expect("it panics before");
+        }),
+        ("stable sort", |pool| {
+            let mut items: Vec<u32> = (0..30_000).rev().map(|i| i ^ 0x55).collect();
+            pool.sort_by(&mut items, |a, b| {
+                if *a == 777 { panic!("boom") } else { a.cmp(b) }
+            });
+        }),
+        ("unstable sort", |pool| {
+            let mut items: Vec<u32> = (0..30_000).rev().map(|i| i ^ 0x55).collect();
+            pool.sort_unstable_by(&mut items, |a, b| {
+                if *a == 777 { panic!("boom") } else { a.cmp(b) }
+            });
+        }),
+        ("handle", |pool| pool.spawn(|| panic!("boom")).wait()),
+        ("group", |pool| {
+            pool.group(1).spawn(|| panic!("boom")).wait();
+        }),
+        ("blocking", |pool| {
+            pool.install(|| loxley_pool::blocking(|| panic!("boom")));
+        }),
+        ("block on", |pool| pool.block_on(async { panic!("boom") })),
+        ("nested scopes and joins", |pool| {
+            pool.scope(|scope| {
+                scope.spawn(|_| {
+                    join(
+                        || fib(6),
+                        || loxley_pool::scope(|inner| inner.spawn(|_| panic!("boom"))),
+                    );
+                });
+            });
+        }),
+    ];
+    within_a_minute(move || {
+        for workers in [1, 2, 5] {
+            let pool = pool(workers);
+            for _ in 0..rounds(5) {
+                for (position, attempt) in attempts {
+                    let result = catch_unwind(AssertUnwindSafe(|| attempt(&pool)));
+                    let panic = result.expect_err(position);
+                    let text = panic.downcast_ref::<&str>().copied();
+                    assert_eq!(text, Some("boom"), "{position}");
+                    assert_eq!(pool.spawn(|| fib(7)).wait(), 13, "after {position}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn panics_of_handlers_and_destructors_do_not_take_a_worker_along() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                panic!("in a destructor");
+            }
+        }
+    }
+    within_a_minute(|| {
+        let pool = Pool::builder()
+            .workers(2)
+            .on_panic(|_| panic!("in the handler"))
+            .build()
+            .expect("threads");
+        for _ in 0..rounds(20) {
+            pool.spawn_detached(|| panic!("detached"));
+            // Dropped uncalled, because the scope is cancelled.
+            let scoped = catch_unwind(AssertUnwindSafe(|| {
+                pool.scope(|scope| {
+                    scope.cancel();
+                    let bomb = Bomb;
+                    scope.spawn(move |_| drop(bomb));
+                });
+            }));
+            assert!(scoped.is_err());
+            // Dropped after the call.
+            let bomb = Bomb;
+            let handle = pool.spawn(move || bomb);
+            assert!(catch_unwind(AssertUnwindSafe(|| drop(handle.wait()))).is_err());
+        }
+        pool.wait_idle();
+        assert_eq!(pool.metrics().panics as usize, rounds(20));
+        assert_eq!(pool.metrics().workers.len(), 2);
+        assert_eq!(pool.install(|| fib(12)), 144);
     });
 }
 
