@@ -8,7 +8,9 @@
 //! The example makes a corpus whose documents differ in length by a factor of thousands, builds an
 //! inverted index of it and answers a batch of queries: sequentially, and then in parallel with the
 //! items divided in four ways ([`strategy`]). It checks that every result equals the sequential one
-//! exactly and shows for each way how much faster it was and how well the work was balanced.
+//! exactly and shows for each way how much faster it was and how well the work was balanced: the
+//! busiest worker over the mean one, the time that all were busy, the longest piece over the median
+//! one, and how unequal the queues were.
 //!
 //! What to look for. Equal chunks lose where the costs are uneven. Size-weighted chunks repair that
 //! for the index, where the length of a document tells what it costs, but not for the queries,
@@ -99,10 +101,10 @@ fn compare(pool: &Pool, corpus: &Corpus) -> [Comparison; 2] {
 }
 
 /// Runs one phase in all ways, in turns; returns the fastest trial of each and what it computes.
-fn compare_phase<T: PartialEq>(
+fn compare_phase<T: PartialEq + Send>(
     phase: &'static str,
     pool: &Pool,
-    run: impl Fn(&Runner<'_>) -> T,
+    run: impl Fn(&Runner<'_>) -> T + Sync,
 ) -> (Comparison, T) {
     let (first, expected) = trial(pool, Strategy::Sequential, &run);
     let mut trials = vec![first];
@@ -126,14 +128,22 @@ fn compare_phase<T: PartialEq>(
     (comparison, expected)
 }
 
-fn trial<T>(pool: &Pool, strategy: Strategy, run: impl Fn(&Runner<'_>) -> T) -> (Trial, T) {
+fn trial<T: Send>(
+    pool: &Pool,
+    strategy: Strategy,
+    run: impl Fn(&Runner<'_>) -> T + Sync,
+) -> (Trial, T) {
     let runner = Runner::new(pool, strategy);
     let start = Instant::now();
-    let result = run(&runner);
+    let (result, seen_by_pool) = pool.measure(|| run(&runner));
+    let elapsed = start.elapsed();
+    // The runner timed every item; only the pool sees its queues.
+    let mut balance = runner.balance();
+    balance.queue_depth_variance = seen_by_pool.queue_depth_variance;
     let trial = Trial {
         strategy,
-        elapsed: start.elapsed(),
-        balance: runner.balance(),
+        elapsed,
+        balance,
     };
     (trial, result)
 }
@@ -141,8 +151,15 @@ fn trial<T>(pool: &Pool, strategy: Strategy, run: impl Fn(&Runner<'_>) -> T) -> 
 impl Comparison {
     fn print(&self) {
         println!(
-            "{:22}{:>9} {:>8} {:>10} {:>15} {:>13}",
-            self.phase, "ms", "speedup", "efficiency", "load imbalance", "utilization"
+            "{:22}{:>9} {:>8} {:>10} {:>15} {:>13} {:>12} {:>11}",
+            self.phase,
+            "ms",
+            "speedup",
+            "efficiency",
+            "load imbalance",
+            "utilization",
+            "stragglers",
+            "queues"
         );
         let sequential = self.trials[0].elapsed.as_secs_f64();
         for trial in &self.trials {
@@ -153,13 +170,15 @@ impl Comparison {
                 _ => self.workers,
             };
             println!(
-                "  {:20}{:>9.1} {:>8.2} {:>8.0} % {:>15} {:>13}",
+                "  {:20}{:>9.1} {:>8.2} {:>8.0} % {:>15} {:>13} {:>12} {:>11}",
                 trial.strategy,
                 seconds * 1e3,
                 speedup,
                 speedup / workers as f64 * 100.0,
                 cell(&trial.balance.load_imbalance),
                 cell(&trial.balance.utilization),
+                cell(&trial.balance.straggler_ratio),
+                cell(&trial.balance.queue_depth_variance),
             );
         }
         println!();

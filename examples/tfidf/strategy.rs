@@ -1,11 +1,10 @@
 //! Four ways to hand the items of a loop to the workers of one pool, and what each worker did.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -56,7 +55,7 @@ impl fmt::Display for Strategy {
 pub(crate) struct Runner<'a> {
     pool: &'a Pool,
     strategy: Strategy,
-    past: RefCell<Past>,
+    past: Mutex<Past>,
 }
 
 /// What has been observed over all loops so far.
@@ -72,13 +71,13 @@ impl<'a> Runner<'a> {
         Self {
             pool,
             strategy,
-            past: RefCell::default(),
+            past: Mutex::default(),
         }
     }
 
-    /// How balanced the loops were. Nobody looked at the queues, so their figure stays unknown.
+    /// How balanced the loops were. It does not see the queues, so their figure stays unknown.
     pub(crate) fn balance(&self) -> BalanceReport {
-        let past = self.past.borrow();
+        let past = self.past();
         let mut busy_ns: Vec<u64> = past.busy_ns.values().copied().collect();
         // Threads that came too late to get anything count as well.
         busy_ns.resize(self.workers().max(busy_ns.len()), 0);
@@ -88,6 +87,10 @@ impl<'a> Runner<'a> {
             durations: &past.durations,
             queue_depths: &QueueDepths::default(),
         })
+    }
+
+    fn past(&self) -> MutexGuard<'_, Past> {
+        self.past.lock().expect("taking notes does not panic")
     }
 
     fn workers(&self) -> usize {
@@ -156,7 +159,7 @@ impl Loop for Runner<'_> {
             Strategy::Dynamic => self.run_dynamic(count, item),
             Strategy::Stealing => self.run_stealing(count, item),
         };
-        self.past.borrow_mut().note(start.elapsed(), &pieces);
+        self.past().note(start.elapsed(), &pieces);
     }
 }
 

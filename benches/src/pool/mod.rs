@@ -8,6 +8,7 @@ mod loxley;
 mod memory;
 #[cfg(feature = "peers")]
 mod peers;
+mod sorts;
 mod workloads;
 
 use std::num::NonZero;
@@ -20,6 +21,7 @@ use crate::Options;
 use crate::measure::{Contender, Role, Samples, interleaved};
 use crate::report::{Goal, Report};
 use contract::{ForkJoinWorkload, SpawnWorkload};
+use sorts::{Input, Kind};
 use workloads::{
     DutyCycle, Fibonacci, FromInside, FromOutside, HeavyTail, Idle, IdleSubmit, Quicksort,
     Subtrees, Tree, Urgent, tfidf,
@@ -109,7 +111,61 @@ const CASES: &[Case] = &[
         name: "quicksort-skewed",
         unit: "ms",
         goal: Some(Goal::Times(0.97, "forte")),
-        run: |bench| bench.fork_join(&Quicksort::random(bench.size(10_000_000, 1_000_000))),
+        run: |bench| {
+            let workload = Quicksort::random(bench.size(10_000_000, 1_000_000));
+            let bound = || workload.bound(bench.workers);
+            let mut contenders = lineup::fork_join(&workload, bench.workers);
+            contenders.push(Contender::new("bound", Role::Floor, bound));
+            bench.turns(contenders)
+        },
+    },
+    Case {
+        name: "sort-random",
+        unit: "ns/item",
+        goal: Some(Goal::Times(1.0, "rayon")),
+        run: |bench| bench.sort(Input::Random, Kind::Stable),
+    },
+    Case {
+        name: "sort-sorted",
+        unit: "ns/item",
+        goal: Some(Goal::Times(1.0, "rayon")),
+        run: |bench| bench.sort(Input::Sorted, Kind::Stable),
+    },
+    Case {
+        name: "sort-few-distinct",
+        unit: "ns/item",
+        goal: Some(Goal::Times(1.0, "rayon")),
+        run: |bench| bench.sort(Input::FewDistinct, Kind::Stable),
+    },
+    Case {
+        name: "sort-heavy",
+        unit: "ns/item",
+        goal: Some(Goal::Times(1.0, "rayon")),
+        run: |bench| bench.sort(Input::Heavy, Kind::Stable),
+    },
+    Case {
+        name: "sort-unstable-random",
+        unit: "ns/item",
+        goal: Some(Goal::Times(1.0, "rayon")),
+        run: |bench| bench.sort(Input::Random, Kind::Unstable),
+    },
+    Case {
+        name: "sort-unstable-sorted",
+        unit: "ns/item",
+        goal: Some(Goal::Times(1.0, "rayon")),
+        run: |bench| bench.sort(Input::Sorted, Kind::Unstable),
+    },
+    Case {
+        name: "sort-unstable-few-distinct",
+        unit: "ns/item",
+        goal: Some(Goal::Times(1.0, "rayon")),
+        run: |bench| bench.sort(Input::FewDistinct, Kind::Unstable),
+    },
+    Case {
+        name: "sort-unstable-heavy",
+        unit: "ns/item",
+        goal: Some(Goal::Times(1.0, "rayon")),
+        run: |bench| bench.sort(Input::Heavy, Kind::Unstable),
     },
     Case {
         name: "tfidf-build",
@@ -204,6 +260,11 @@ impl Bench<'_> {
 
     fn fork_join(&self, workload: &impl ForkJoinWorkload) -> Vec<Samples> {
         self.turns(lineup::fork_join(workload, self.workers))
+    }
+
+    fn sort(&self, input: Input, kind: Kind) -> Vec<Samples> {
+        let len = self.size(4_000_000, 100_000);
+        self.turns(sorts::contenders(input, kind, len, self.workers))
     }
 
     fn spawners<'a>(

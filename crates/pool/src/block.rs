@@ -105,9 +105,9 @@ thread_local! {
 }
 
 /// Does a `T` come from a slab? Nothing does under loom, which checks for leaks itself and has no
-/// statics.
+/// statics, nor under shuttle, whose threads share one thread of the system.
 const fn is_small<T>() -> bool {
-    size_of::<T>() <= LARGEST && align_of::<T>() <= GRAIN && !cfg!(loom)
+    size_of::<T>() <= LARGEST && align_of::<T>() <= GRAIN && !cfg!(any(loom, shuttle))
 }
 
 fn empty() -> MutexGuard<'static, Vec<SlabRef>> {
@@ -227,7 +227,7 @@ fn keep(slab: NonNull<Slab>) {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::sync::mpsc;

@@ -4,12 +4,12 @@ use std::any::Any;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use loxley_balance::{Patience, StealAmount, Topology, VictimOrder};
 
 use crate::machine;
 use crate::pool::{PanicHandler, Pool, Shared};
+use crate::sync::whole::JoinHandle;
 use crate::worker::Worker;
 
 /// Why a pool could not be built.

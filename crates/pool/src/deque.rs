@@ -149,7 +149,7 @@ impl<'d, T> DequeOwner<'d, T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::collections::VecDeque;

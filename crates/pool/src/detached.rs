@@ -1,15 +1,14 @@
 //! Termination of detached work, exact and without a contended counter.
 //!
 //! Each seat counts the detached units it made and the ones it finished; outside threads count what
-//! they submit in one place. A unit is counted as made before it can run, and its children before
-//! it is counted as finished. So whoever first adds up everything finished and then everything
-//! made, and gets the same sum, knows that at the moment between the two nothing was left: the
-//! first sum can only be too small and the second too large.
+//! they submit in one place. How the sums tell that nothing is left: [`crate::count`].
 
-use std::sync::Condvar;
+use std::sync::PoisonError;
 
-use crate::metrics::Count;
+use crate::count::{Count, all_done};
+use crate::metrics::Counters;
 use crate::pool::Shared;
+use crate::sync::whole::{Condvar, Mutex, MutexGuard};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Counts detached units and lets threads wait for the last one.
@@ -21,7 +20,7 @@ pub(crate) struct Detached {
     done_outside: AtomicU64,
     /// How many threads wait.
     waiting: AtomicUsize,
-    turns: std::sync::Mutex<u64>,
+    turns: Mutex<u64>,
     turned: Condvar,
 }
 
@@ -44,17 +43,14 @@ impl Detached {
     }
 
     pub(crate) fn is_idle(&self, shared: &Shared) -> bool {
-        let seats = &shared.seats;
-        let done: u64 = seats
-            .iter()
-            .map(|seat| seat.counters.detached_done.get())
-            .sum();
-        let done = done + self.done_outside.load(Ordering::Acquire);
-        let made: u64 = seats
-            .iter()
-            .map(|seat| seat.counters.detached_made.get())
-            .sum();
-        done == made + self.made_outside()
+        let sum = |count: fn(&Counters) -> &Count| -> u64 {
+            let seats = shared.seats.iter();
+            seats.map(|seat| count(&seat.counters).get()).sum()
+        };
+        all_done(
+            || sum(|seat| &seat.detached_done) + self.done_outside.load(Ordering::Acquire),
+            || sum(|seat| &seat.detached_made) + self.made_outside(),
+        )
     }
 
     /// A thread has run out of units: perhaps that was the last one. To be exact it has to come
@@ -85,15 +81,13 @@ impl Detached {
             turns = self
                 .turned
                 .wait(turns)
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+                .unwrap_or_else(PoisonError::into_inner);
         }
         drop(turns);
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, u64> {
-        self.turns
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

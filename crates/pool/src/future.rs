@@ -7,15 +7,15 @@
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread;
 
 use crate::blocking::blocking;
 use crate::handle::{Handle, Promise};
 use crate::pool::{Pool, Shared};
 use crate::priority::Priority;
 use crate::spawn::detached_unit;
+use crate::sync::whole::{Mutex, Thread, current, park};
 use crate::sync::{AtomicBool, Ordering};
 use crate::unit::UnitRef;
 
@@ -110,7 +110,7 @@ impl Pool {
         self.enter(|_| {
             let mut future = pin!(future);
             let signal = Arc::new(Signal {
-                thread: thread::current(),
+                thread: current(),
                 given: AtomicBool::new(false),
             });
             let waker = Waker::from(Arc::clone(&signal));
@@ -121,7 +121,7 @@ impl Pool {
                 }
                 blocking(|| {
                     while !signal.given.swap(false, Ordering::Acquire) {
-                        thread::park();
+                        park();
                     }
                 });
             }
@@ -131,7 +131,7 @@ impl Pool {
 
 /// Wakes a thread that waits in `block_on`.
 struct Signal {
-    thread: thread::Thread,
+    thread: Thread,
     given: AtomicBool,
 }
 

@@ -6,15 +6,18 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::handle::Handle;
 use crate::pool::{Pool, Shared};
 use crate::priority::Priority;
+use crate::sync::whole::{Mutex, MutexGuard};
 use crate::sync::{AtomicU32, Ordering};
 use crate::unit::UnitRef;
 
 /// Units of which only so many run at once, for example because they use a disk or a service.
+///
+/// A group does not keep its pool: what is spawned after the pool was dropped never runs.
 #[derive(Debug, Clone)]
 pub struct Group(Arc<Inner>);
 

@@ -15,6 +15,7 @@ use std::thread;
 
 use crate::pool::Shared;
 use crate::slot::{Slot, Waiter};
+use crate::sync::whole::{current, park};
 use crate::sync::{AtomicU32, Ordering};
 use crate::unit::{Header, Kind, Lineage, UnitRef};
 use crate::wait::{Awaited, Runner};
@@ -112,8 +113,8 @@ impl<T> Handle<T> {
                 worker.wait_for(&TaskWait(&*self.task));
             }
             _ => {
-                while self.task.add_waiter(Waiter::Thread(thread::current())) {
-                    thread::park();
+                while self.task.add_waiter(Waiter::Thread(current())) {
+                    park();
                 }
             }
         });
@@ -261,7 +262,7 @@ impl<T> Awaited for TaskWait<'_, T> {
     }
 
     fn announce_sleep(&self) -> bool {
-        self.0.add_waiter(Waiter::Thread(thread::current()))
+        self.0.add_waiter(Waiter::Thread(current()))
     }
 
     fn announce_awake(&self) {}

@@ -89,7 +89,7 @@ fn usable_processors() -> Vec<usize> {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn pin(_processor: usize) {}
 
-#[cfg(all(test, target_os = "linux", not(loom)))]
+#[cfg(all(test, target_os = "linux", not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use loxley_balance::Distance;

@@ -3,36 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::count::Count;
 use crate::pool::{Pool, Shared};
-use crate::sync::{AtomicU64, Ordering};
-
-/// A number that one thread changes and everybody may read: no locked instruction.
-#[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
-
-impl Count {
-    /// Release: what the writer did before is visible to whoever reads the new value. The exact
-    /// termination of detached work ([`crate::detached`]) builds on it.
-    #[inline]
-    pub(crate) fn add(&self, amount: u64) {
-        self.0.store(
-            self.0.load(Ordering::Relaxed).wrapping_add(amount),
-            Ordering::Release,
-        );
-    }
-
-    #[inline]
-    pub(crate) fn raise_to(&self, value: u64) {
-        if value > self.0.load(Ordering::Relaxed) {
-            self.0.store(value, Ordering::Relaxed);
-        }
-    }
-
-    #[inline]
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
-    }
-}
+use crate::sync::Ordering;
 
 /// The counters of one seat.
 #[derive(Debug, Default)]
@@ -274,7 +247,7 @@ impl WorkerMetrics {
 
 impl Shared {
     fn metrics(&self) -> Metrics {
-        let read = |seat: &crate::worker::Seat| WorkerMetrics::read(&seat.counters);
+        let read = |seat: &crate::seat::Seat| WorkerMetrics::read(&seat.counters);
         let (regular, others) = self.seats.split_at(self.workers);
         let mut guests = WorkerMetrics::default();
         others.iter().map(read).for_each(|guest| guests.add(&guest));

@@ -3,19 +3,20 @@
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, OnceLock, PoisonError, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 use crate::builder::{BuildError, PoolBuilder, Settings};
 use crate::detached::Detached;
 use crate::injector::Injector;
 use crate::join::join_on;
 use crate::measure::Meter;
+use crate::seat::Seat;
 use crate::sleep::Sleep;
+use crate::sync::whole::{Builder, Condvar, JoinHandle, Mutex, MutexGuard, current};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::trace::{self, Trace};
 use crate::unit::Header;
-use crate::worker::{Seat, Worker, with_current};
+use crate::worker::{Worker, with_current};
 
 /// What all threads of a pool share.
 pub(crate) struct Shared {
@@ -29,10 +30,10 @@ pub(crate) struct Shared {
     pub(crate) workers: usize,
     pub(crate) settings: Settings,
     /// The guest seats nobody sits in, the lowest last.
-    free_seats: std::sync::Mutex<Vec<usize>>,
+    free_seats: Mutex<Vec<usize>>,
     seat_freed: Condvar,
     /// Seats for threads that stand in for blocked ones, and those threads.
-    spares: std::sync::Mutex<Spares>,
+    spares: Mutex<Spares>,
     /// Seats from here on were never taken; nobody needs to look at them.
     used: AtomicUsize,
     closing: AtomicBool,
@@ -77,9 +78,9 @@ impl Shared {
             detached: Detached::default(),
             workers,
             settings,
-            free_seats: std::sync::Mutex::new((workers..spares).rev().collect()),
+            free_seats: Mutex::new((workers..spares).rev().collect()),
             seat_freed: Condvar::new(),
-            spares: std::sync::Mutex::new(Spares {
+            spares: Mutex::new(Spares {
                 free_seats: (spares..seats).rev().collect(),
                 threads: Vec::new(),
             }),
@@ -94,8 +95,8 @@ impl Shared {
     }
 
     /// A thread to be started for a seat.
-    pub(crate) fn thread(&self, index: usize) -> std::thread::Builder {
-        let thread = std::thread::Builder::new().name(format!("{}-{index}", self.settings.name));
+    pub(crate) fn thread(&self, index: usize) -> Builder {
+        let thread = Builder::new().name(format!("{}-{index}", self.settings.name));
         match self.settings.stack_size {
             Some(stack_size) => thread.stack_size(stack_size),
             None => thread,
@@ -243,7 +244,7 @@ impl Shared {
         }
     }
 
-    fn lock_spares(&self) -> std::sync::MutexGuard<'_, Spares> {
+    fn lock_spares(&self) -> MutexGuard<'_, Spares> {
         self.spares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -348,7 +349,7 @@ impl Drop for Pool {
     /// Waits until everything that was spawned has run, then ends the threads.
     fn drop(&mut self) {
         self.shared.close();
-        let own = std::thread::current().id();
+        let own = current().id();
         let mut threads = std::mem::take(&mut self.threads);
         // Threads that end may have started others to stand in for them.
         while !threads.is_empty() {

@@ -135,7 +135,7 @@ impl<'r, T> RingOwner<'r, T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

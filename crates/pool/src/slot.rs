@@ -9,6 +9,7 @@ use std::mem;
 use std::task::Waker;
 use std::thread;
 
+use crate::sync::whole::Thread;
 use crate::sync::{Guard, Mutex, lock};
 
 /// The closure of a unit, or its result, and who wants to know.
@@ -33,7 +34,7 @@ enum Stage<F, T> {
 /// Who is to be told of the end.
 #[derive(Debug)]
 pub(crate) enum Waiter {
-    Thread(thread::Thread),
+    Thread(Thread),
     Task(Waker),
 }
 

@@ -1,9 +1,11 @@
 //! The one door to atomics, locks and threads.
 //!
 //! Everything lock-free reaches them through here, so that the same source runs on the standard
-//! library and, built with `--cfg loom`, inside the model checker (`tests/loom.rs`).
+//! library and, built with `--cfg loom`, inside the model checker (`tests/loom.rs`). Built with
+//! `--cfg shuttle` the whole pool runs on threads whose order a random scheduler decides
+//! (`tests/shuttle.rs`); what only a whole pool needs, and no model of a part, is in [`whole`].
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod real {
     pub(crate) use std::sync::Mutex;
     pub(crate) use std::sync::atomic::{
@@ -33,6 +35,38 @@ mod real {
     }
 }
 
+#[cfg(shuttle)]
+mod real {
+    pub(crate) use shuttle::sync::Mutex;
+    pub(crate) use shuttle::sync::atomic::{
+        AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence,
+    };
+    pub(crate) use shuttle::thread::{Thread, current, park, yield_now};
+
+    /// The scheduler must be told that nothing changes until another thread has moved.
+    #[inline]
+    pub(crate) fn spin() {
+        yield_now();
+    }
+}
+
+/// What belongs to threads and to waiting in the system's own way.
+pub(crate) mod whole {
+    #[cfg(not(shuttle))]
+    pub(crate) use std::{
+        sync::{Condvar, Mutex, MutexGuard},
+        thread::{Builder, JoinHandle, Thread, current, park},
+        thread_local,
+    };
+
+    #[cfg(shuttle)]
+    pub(crate) use shuttle::{
+        sync::{Condvar, Mutex, MutexGuard},
+        thread::{Builder, JoinHandle, Thread, current, park},
+        thread_local,
+    };
+}
+
 pub(crate) use real::*;
 pub(crate) use std::sync::atomic::Ordering;
 
@@ -45,10 +79,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) type Guard<'a, T> = std::sync::MutexGuard<'a, T>;
 #[cfg(loom)]
 pub(crate) type Guard<'a, T> = loom::sync::MutexGuard<'a, T>;
+#[cfg(shuttle)]
+pub(crate) type Guard<'a, T> = shuttle::sync::MutexGuard<'a, T>;
 
 /// Keeps its content on cache lines of its own, two of them because processors fetch pairs.
 #[derive(Debug, Default)]

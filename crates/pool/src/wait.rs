@@ -13,13 +13,14 @@ use std::time::Instant;
 use crate::blocking::present;
 use crate::pool::Shared;
 use crate::priority::Priority;
+use crate::seat::Seat;
 use crate::sync::{AtomicU32, Ordering, fence, park, spin, yield_now};
 use crate::trace::{self, Event};
 use crate::unit::{Kind, Lineage, UnitRef};
-use crate::worker::{Seat, Worker};
+use crate::worker::Worker;
 
 /// How many fruitless looks come before sleeping.
-const LOOKS: u32 = 200;
+const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 200 };
 
 /// Something that a worker can wait for.
 pub(crate) trait Awaited {

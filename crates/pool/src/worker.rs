@@ -14,93 +14,32 @@
 //!
 //! A worker that *waits* (for a join, a scope or a handle) looks only for what it waits for.
 
+mod search;
+
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use loxley_balance::{Backoff, Patience, Rng, Step, Victims};
+use loxley_balance::{Patience, Rng, Victims};
 
-use crate::deque::{Deque, DequeOwner};
-use crate::follow::{Called, Followers};
-use crate::mailbox::Mailbox;
+use crate::deque::DequeOwner;
+use crate::follow::Called;
 use crate::metrics::Counters;
 use crate::pool::Shared;
-use crate::ring::{Ring, RingOwner};
-use crate::sleep::LieDown;
-use crate::sync::{
-    Apart, AtomicBool, Mutex, Ordering, Thread, current, fence, lock, park, spin, yield_now,
-};
-use crate::top::Steal;
-use crate::trace::{self, Event, Record};
-use crate::unit::{Header, Lineage, UnitRef};
+use crate::ring::RingOwner;
+use crate::seat::Seat;
+use crate::sync::whole::thread_local;
+use crate::sync::{Ordering, fence};
+use crate::trace::{self, Event};
+use crate::unit::{Header, Kind, Lineage, UnitRef};
 
 /// After so many units of its own a worker looks at the injector first.
 const FAIR_EVERY: u32 = 61;
 /// How many units a worker takes from the injector in one visit.
 const INJECTOR_BATCH: usize = 64;
-/// One steal in so many is timed.
-const TIMED_STEALS: u64 = 16;
 /// How many joins a worker keeps to itself, ready to be shown to thieves: enough that the largest
 /// pieces are at hand, few enough that most joins of a deep recursion are plain calls.
 const PRIVATE_JOINS: usize = 2;
-
-/// What others may touch of a worker.
-#[derive(Debug)]
-pub(crate) struct Seat {
-    /// A thief found nothing here: the owner should show something at its next join.
-    pub(crate) hungry: Apart<AtomicBool>,
-    pub(crate) ring: Ring<Header>,
-    pub(crate) deque: Deque<Header>,
-    pub(crate) mailbox: Mailbox<Header>,
-    pub(crate) counters: Apart<Counters>,
-    /// Workers that wait for what this one runs, and sleep.
-    pub(crate) followers: Followers,
-    /// What happened here, while a trace is taken.
-    pub(crate) records: Mutex<Vec<Record>>,
-    occupied: AtomicBool,
-    thread: Mutex<Option<Thread>>,
-}
-
-impl Seat {
-    pub(crate) fn new() -> Self {
-        Self {
-            hungry: Apart(AtomicBool::new(false)),
-            ring: Ring::new(),
-            deque: Deque::new(),
-            mailbox: Mailbox::new(),
-            counters: Apart(Counters::default()),
-            followers: Followers::new(),
-            records: Mutex::new(Vec::new()),
-            occupied: AtomicBool::new(false),
-            thread: Mutex::new(None),
-        }
-    }
-
-    /// Does anything wait here that a thief could take?
-    pub(crate) fn has_work(&self) -> bool {
-        self.ring.shared_len() != 0 || self.deque.len() != 0 || !self.mailbox.is_empty()
-    }
-
-    /// How much waits here.
-    pub(crate) fn load(&self) -> usize {
-        self.ring.shared_len() + self.deque.len() + self.mailbox.len()
-    }
-
-    /// Lets the thread in this seat go on.
-    pub(crate) fn unpark(&self) {
-        if let Some(thread) = lock(&self.thread).as_ref() {
-            thread.unpark();
-        }
-    }
-
-    /// Asks the owner to show something, without disturbing its cache line more than needed.
-    #[inline]
-    pub(crate) fn ask(&self) {
-        if !self.hungry.load(Ordering::Relaxed) && self.occupied.load(Ordering::Relaxed) {
-            self.hungry.store(true, Ordering::Relaxed);
-        }
-    }
-}
 
 /// The owner's side of a seat.
 #[derive(Debug)]
@@ -119,6 +58,9 @@ pub(crate) struct Worker<'p> {
     since_fair: Cell<u32>,
     /// How often a search may look again, and how often it may pause: less after fruitless ones.
     eagerness: Cell<u32>,
+    /// How many joins in a row were not worth stealing, and until when to leave them alone.
+    futile: Cell<u32>,
+    rests_until: Cell<Instant>,
     /// It is in a blocking section and not counted as active.
     pub(crate) is_away: Cell<bool>,
     /// How many timed units are being run inside each other, and how long they waited idly.
@@ -133,7 +75,7 @@ thread_local! {
 /// Gives the worker of this thread, if it is one, to `body`.
 #[inline]
 pub(crate) fn with_current<R>(body: impl FnOnce(Option<&Worker<'_>>) -> R) -> R {
-    let worker = CURRENT.get();
+    let worker = CURRENT.with(Cell::get);
     // SAFETY: `CURRENT` is null or points to the worker that a `Worker::sit_down` further up on this
     // thread's stack owns, which resets it before it returns. `body` cannot keep the reference.
     body(unsafe { worker.as_ref() })
@@ -147,10 +89,8 @@ struct Seated<'w, 'p> {
 
 impl Drop for Seated<'_, '_> {
     fn drop(&mut self) {
-        CURRENT.set(self.outer);
-        let seat = self.worker.seat;
-        seat.occupied.store(false, Ordering::Relaxed);
-        *lock(&seat.thread) = None;
+        CURRENT.with(|current| current.set(self.outer));
+        self.worker.seat.vacate();
         let shared = self.worker.shared;
         shared.sleep.leave();
         shared.detached.tell_if_idle(shared);
@@ -166,9 +106,7 @@ impl<'p> Worker<'p> {
         body: impl FnOnce(&Worker<'_>) -> R,
     ) -> R {
         let seat = &shared.seats[index];
-        *lock(&seat.thread) = Some(current());
-        seat.hungry.store(false, Ordering::Relaxed);
-        seat.occupied.store(true, Ordering::Relaxed);
+        seat.occupy();
         let worker = Worker {
             shared,
             seat,
@@ -187,12 +125,14 @@ impl<'p> Worker<'p> {
             ),
             since_fair: Cell::new(0),
             eagerness: Cell::new(most_eager(&shared.settings.patience)),
+            futile: Cell::new(0),
+            rests_until: Cell::new(Instant::now()),
             is_away: Cell::new(false),
             depth: Cell::new(0),
             waited: Cell::new(Duration::ZERO),
         };
         shared.sleep.enter();
-        let outer = CURRENT.replace((&raw const worker).cast());
+        let outer = CURRENT.with(|current| current.replace((&raw const worker).cast()));
         let seated = Seated {
             worker: &worker,
             outer,
@@ -344,6 +284,7 @@ impl<'p> Worker<'p> {
             }
             self.shared.detached.tell_if_idle(self.shared);
             match self.search() {
+                Some(unit) if unit.kind() == Kind::Join => self.run_stolen_join(unit),
                 Some(unit) => self.run(unit),
                 None => return,
             }
@@ -401,198 +342,8 @@ impl<'p> Worker<'p> {
         // once: the queues hand out each entry to one taker.
         unsafe { UnitRef::new(unit) }
     }
-
-    /// Looks for work until there is some, sleeping in between. `None`: the pool is closing.
-    fn search(&self) -> Option<UnitRef> {
-        self.shared.sleep.start_searching();
-        let start = self.is_timed().then(Instant::now);
-        let mut backoff = Backoff::default();
-        let mut has_slept = false;
-        let mut patience = self.shared.settings.patience;
-        patience.searches = patience.searches.min(self.eagerness.get());
-        patience.pauses = patience.pauses.min(self.eagerness.get());
-        loop {
-            if let Some(unit) = self.next_own().or_else(|| self.steal_round()) {
-                self.finish_search(start, has_slept);
-                return Some(unit);
-            }
-            let step = if self.shared.sleep.is_crowded() {
-                Step::Park
-            } else {
-                backoff.next(&patience, &mut self.rng.borrow_mut())
-            };
-            match step {
-                Step::Search => spin(),
-                Step::Pause { ns } => self.pause(ns),
-                Step::Park => {
-                    self.eagerness.set(self.eagerness.get() / 2);
-                    has_slept = true;
-                    if !self.sleep() {
-                        return None;
-                    }
-                    backoff.reset();
-                }
-            }
-        }
-    }
-
-    /// Are idle times to be measured?
-    fn is_timed(&self) -> bool {
-        self.shared.settings.is_metered || trace::is_on(self.shared)
-    }
-
-    fn finish_search(&self, start: Option<Instant>, has_slept: bool) {
-        if let Some(start) = start {
-            let waited = start.elapsed();
-            self.counters().idle_ns.add(waited.as_nanos() as u64);
-            trace::record(self, Event::Idle, start, waited);
-        }
-        if !has_slept {
-            let most = most_eager(&self.shared.settings.patience);
-            self.eagerness.set((self.eagerness.get() + 1).min(most));
-        }
-        self.victims.borrow_mut().found();
-        if self.shared.sleep.stop_searching() {
-            self.shared.wake_if_work();
-        }
-    }
-
-    /// Waits so long without sleeping, but lets others run.
-    fn pause(&self, ns: u64) {
-        let start = Instant::now();
-        let pause = Duration::from_nanos(ns);
-        loop {
-            for _ in 0..8 {
-                spin();
-            }
-            let passed = start.elapsed();
-            if passed >= pause {
-                return;
-            }
-            if passed > Duration::from_micros(4) {
-                yield_now();
-            }
-        }
-    }
-
-    /// Parks until woken. `false`: the pool is closing and nothing is left to do.
-    fn sleep(&self) -> bool {
-        let sleep = &self.shared.sleep;
-        let look = sleep.lie_down(self.index) == LieDown::LookOnceMore;
-        self.shared.detached.tell_if_idle(self.shared);
-        let leave = self.shared.may_leave();
-        // While the pool closes nobody is too many: a surplus thread would not be woken again.
-        let look = look || self.shared.is_closing();
-        if (leave || look && self.shared.has_work()) && sleep.stay_awake(self.index) {
-            if leave {
-                // A searcher that leaves is like one that found something.
-                let _ = sleep.stop_searching();
-            }
-            return !leave;
-        }
-        self.counters().parks.add(1);
-        trace::span(self, Event::Asleep, || {
-            while !sleep.take_woken(self.index) {
-                park();
-            }
-        });
-        self.counters().wakes.add(1);
-        true
-    }
-
-    fn steal_round(&self) -> Option<UnitRef> {
-        let shared = self.shared;
-        let load = |index: usize| shared.seats[index].load();
-        let round = self.victims.borrow_mut().round(
-            &shared.settings.topology,
-            &mut self.rng.borrow_mut(),
-            load,
-        );
-        let used = shared.used_seats().len();
-        for index in round.filter(|&index| index < used) {
-            let victim = &shared.seats[index];
-            if let Some(unit) = self.steal_one(victim) {
-                self.steal_more(victim);
-                return Some(unit);
-            }
-            victim.ask();
-        }
-        None
-    }
-
-    /// One unit from that seat: a join, a spawned unit, or mail nobody fetched.
-    pub(crate) fn steal_one(&self, victim: &Seat) -> Option<UnitRef> {
-        if !victim.has_work() {
-            return None;
-        }
-        let start = self.is_steal_timed().then(Instant::now);
-        self.counters().steals_tried.add(1);
-        let stolen = persist(|| victim.ring.steal());
-        let stolen = match stolen {
-            Some(unit) => {
-                // The owner should show the next one.
-                victim.ask();
-                Some(unit)
-            }
-            None => persist(|| victim.deque.steal()).or_else(|| victim.mailbox.pop()),
-        };
-        let unit = self.claim(stolen?);
-        self.counters().steals.add(1);
-        if let Some(start) = start {
-            let latency = start.elapsed();
-            self.counters().steal_ns.add(latency.as_nanos() as u64);
-            self.counters().steals_timed.add(1);
-            trace::record(self, Event::Steal, start, latency);
-        }
-        Some(unit)
-    }
-
-    /// Is the next steal to be timed? Each one while tracing, else one in [`TIMED_STEALS`]: reading
-    /// the clock takes as long as stealing.
-    fn is_steal_timed(&self) -> bool {
-        let is_due = self
-            .counters()
-            .steals_tried
-            .get()
-            .is_multiple_of(TIMED_STEALS);
-        self.shared.settings.is_metered && is_due || trace::is_on(self.shared)
-    }
-
-    /// Moves as many more as the steal amount says into the own deque.
-    fn steal_more(&self, victim: &Seat) {
-        let len = victim.deque.len();
-        let amount = self
-            .shared
-            .settings
-            .steal_amount
-            .take(len + 1)
-            .saturating_sub(1);
-        let mut moved = 0;
-        while moved < amount {
-            let Some(unit) = persist(|| victim.deque.steal()) else {
-                break;
-            };
-            self.deque.push(unit);
-            moved += 1;
-        }
-        if moved > 0 {
-            self.counters().steals.add(moved as u64);
-            self.note_queue();
-        }
-    }
 }
 
 fn most_eager(patience: &Patience) -> u32 {
     patience.searches.max(patience.pauses)
-}
-
-/// Steals until there is a clear answer.
-fn persist<T>(mut steal: impl FnMut() -> Steal<T>) -> Option<T> {
-    loop {
-        match steal() {
-            Steal::Taken(unit) => return Some(unit),
-            Steal::Empty => return None,
-            Steal::Retry => spin(),
-        }
-    }
 }

@@ -531,40 +531,76 @@ fn is_prometheus_text(text: &str) {
 fn sorts_agree_with_the_standard_library() {
     let pool = pool(4);
     let mut rng = loxley_balance::Rng::new(5);
-    for len in [0, 1, 2, 100, 5_000, 60_000] {
-        for range in [2, 100, u64::MAX] {
-            let original: Vec<(u64, usize)> = (0..len).map(|i| (rng.below(range), i)).collect();
+    for len in [0, 1, 2, 3, 100, 5_000, 60_001, 200_000] {
+        let mut inputs: Vec<Vec<(u64, usize)>> = [2, 100, u64::MAX]
+            .into_iter()
+            .map(|range| (0..len).map(|i| (rng.below(range), i)).collect())
+            .collect();
+        // In order, in order but for the last, in reverse, in reverse with equal neighbours.
+        let shapes: [fn(usize, usize) -> u64; 4] = [
+            |i, _| i as u64,
+            |i, len| (i % len.max(2).saturating_sub(1)) as u64,
+            |i, len| (len - i) as u64,
+            |i, len| ((len - i) / 2) as u64,
+        ];
+        inputs.extend(shapes.map(|shape| (0..len).map(|i| (shape(i, len), i)).collect()));
+        for original in inputs {
             let mut stable = original.clone();
             pool.sort_by_key(&mut stable, |&(key, _)| key);
             let mut expected = original.clone();
             expected.sort_by_key(|&(key, _)| key);
-            assert_eq!(stable, expected);
+            assert!(stable == expected, "{len} items");
             let mut unstable = original.clone();
             pool.sort_unstable(&mut unstable);
             expected.sort_unstable();
-            assert_eq!(unstable, expected);
+            assert!(unstable == expected, "{len} items");
         }
     }
 }
 
+/// Items that must not be looked at by two threads at once are sorted all the same.
+#[test]
+fn sorts_need_no_shared_items() {
+    use std::cell::Cell;
+    let pool = pool(4);
+    let mut items: Vec<Cell<u32>> = (0..100_000)
+        .map(|i| Cell::new(i * 7919 % 100_000))
+        .collect();
+    let looked = |cell: &Cell<u32>| {
+        // Not a pure look: a race would be found by the sanitizers.
+        cell.set(cell.get());
+        cell.get()
+    };
+    pool.sort_by(&mut items, |a, b| looked(a).cmp(&looked(b)));
+    assert!(items.iter().map(Cell::get).eq(0..100_000));
+    pool.sort_unstable_by(&mut items, |a, b| looked(b).cmp(&looked(a)));
+    assert!(items.iter().map(Cell::get).eq((0..100_000).rev()));
+}
+
 #[test]
 fn a_comparison_that_panics_leaves_all_items_in_place() {
+    const COUNT: usize = 100_000;
     let pool = pool(4);
-    let items = Arc::new(());
-    let mut shared: Vec<(usize, Arc<()>)> = (0..20_000)
-        .map(|i| (i * 7919 % 20_000, items.clone()))
-        .collect();
-    let calls = AtomicUsize::new(0);
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        pool.sort_by(&mut shared, |a, b| {
-            assert!(calls.fetch_add(1, Ordering::Relaxed) < 200_000, "enough");
-            a.0.cmp(&b.0)
-        });
-    }));
-    assert!(result.is_err());
-    let mut numbers: Vec<usize> = shared.iter().map(|item| item.0).collect();
-    numbers.sort_unstable();
-    assert!(numbers.into_iter().eq(0..20_000));
-    drop(shared);
-    assert_eq!(Arc::strong_count(&items), 1, "nothing lost, nothing twice");
+    // From the first look to the last merge.
+    for limit in [
+        0, 10, 90_000, 150_000, 800_000, 1_300_000, 1_500_000, 1_700_000,
+    ] {
+        let items = Arc::new(());
+        let mut shared: Vec<(usize, Arc<()>)> = (0..COUNT)
+            .map(|i| (i * 7919 % COUNT, items.clone()))
+            .collect();
+        let calls = AtomicUsize::new(0);
+        let sorted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            pool.sort_by(&mut shared, |a, b| {
+                assert!(calls.fetch_add(1, Ordering::Relaxed) < limit, "enough");
+                a.0.cmp(&b.0)
+            });
+        }));
+        assert!(limit > 1_000_000 || sorted.is_err(), "{limit}");
+        let mut numbers: Vec<usize> = shared.iter().map(|item| item.0).collect();
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..COUNT), "{limit}");
+        drop(shared);
+        assert_eq!(Arc::strong_count(&items), 1, "nothing lost, nothing twice");
+    }
 }

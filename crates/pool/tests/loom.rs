@@ -9,6 +9,8 @@
 
 #[path = "../src/block.rs"]
 mod block;
+#[path = "../src/count.rs"]
+mod count;
 #[path = "../src/deque.rs"]
 mod deque;
 #[path = "../src/follow.rs"]
@@ -40,6 +42,7 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
 use block::Live;
+use count::{Count, all_done};
 use deque::{Deque, DequeOwner};
 use follow::Followers;
 use injector::Injector;
@@ -770,5 +773,51 @@ fn whoever_waits_for_a_handle_from_outside_gets_its_result() {
         }
         assert_eq!(slot.take().unwrap(), 8);
         runner.join().unwrap();
+    });
+}
+
+/// Two workers that run detached units: the first unit makes a second one, which the other worker
+/// runs. Whoever asks meanwhile whether all is done gets the right answer.
+#[test]
+fn all_is_done_only_when_the_last_detached_unit_has_run() {
+    loom::model(|| {
+        struct Model {
+            made: [Count; 2],
+            done: [Count; 2],
+            passed_on: AtomicBool,
+            ran: AtomicUsize,
+        }
+        let model = Arc::new(Model {
+            made: [Count::default(), Count::default()],
+            done: [Count::default(), Count::default()],
+            passed_on: AtomicBool::new(false),
+            ran: AtomicUsize::new(0),
+        });
+        model.made[0].add(1);
+        let worker = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || {
+                // The child is counted before it can run, the parent after.
+                model.made[0].add(1);
+                model.passed_on.store(true, Ordering::Release);
+                model.ran.fetch_add(1, Ordering::Relaxed);
+                model.done[0].add(1);
+            })
+        };
+        let other = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || {
+                if model.passed_on.load(Ordering::Acquire) {
+                    model.ran.fetch_add(1, Ordering::Relaxed);
+                    model.done[1].add(1);
+                }
+            })
+        };
+        let sum = |counts: &[Count; 2]| counts[0].get() + counts[1].get();
+        if all_done(|| sum(&model.done), || sum(&model.made)) {
+            assert_eq!(model.ran.load(Ordering::Relaxed), 2, "both have run");
+        }
+        worker.join().unwrap();
+        other.join().unwrap();
     });
 }

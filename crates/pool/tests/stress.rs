@@ -456,15 +456,37 @@ fn panics_of_handlers_and_destructors_do_not_take_a_worker_along() {
     });
 }
 
+/// Does nobody do anything for a while?
+fn is_settled(pool: &Pool) -> bool {
+    let before = pool.metrics().total();
+    std::thread::sleep(Duration::from_millis(200));
+    pool.metrics().total() == before
+}
+
+#[test]
+fn one_new_unit_wakes_one_worker() {
+    let pool = pool(6);
+    pool.install(|| fib(15));
+    for _ in 0..3 {
+        assert!(
+            (0..20).any(|_| is_settled(&pool)),
+            "somebody keeps searching"
+        );
+        let before = pool.metrics().total();
+        assert_eq!(pool.spawn(|| 7).wait(), 7);
+        assert!(
+            (0..20).any(|_| is_settled(&pool)),
+            "somebody keeps searching"
+        );
+        let after = pool.metrics().total();
+        assert_eq!((after.wakes - before.wakes, after.run - before.run), (1, 1));
+    }
+}
+
 #[test]
 fn an_idle_pool_uses_no_processor() {
     let pool = pool(4);
     pool.install(|| fib(15));
-    let is_settled = |pool: &Pool| {
-        let before = pool.metrics().total();
-        std::thread::sleep(Duration::from_millis(200));
-        pool.metrics().total() == before
-    };
     assert!(
         (0..20).any(|_| is_settled(&pool)),
         "somebody keeps searching"

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::pool::contract::{ForkJoin, ForkJoinWorkload};
+use crate::pool::contract::{ForkJoin, ForkJoinWorkload, Sequential};
 
 /// Below this length a slice is sorted where it is.
 const SEQUENTIAL_BELOW: usize = 2048;
@@ -25,6 +25,22 @@ impl Quicksort {
         Self {
             numbers: std::iter::repeat_with(next).take(count).collect(),
         }
+    }
+}
+
+impl Quicksort {
+    /// What `workers` cannot beat, in milliseconds: until the first split is done nobody else has
+    /// anything to do, and from then on all are busy to the end. Taken from a sequential run, whose
+    /// thread has the caches and the memory to itself.
+    pub(crate) fn bound(&self, workers: usize) -> f64 {
+        let mut numbers = self.numbers.clone();
+        let start = Instant::now();
+        let (low, high) = split(&mut numbers);
+        let first = start.elapsed();
+        sort::<Sequential>(&mut (), low);
+        sort::<Sequential>(&mut (), high);
+        let rest = start.elapsed() - first;
+        (first + rest / workers as u32).as_secs_f64() * 1e3
     }
 }
 
