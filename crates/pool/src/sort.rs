@@ -2,7 +2,7 @@
 //!
 //! The standard library's sorts are the fastest there are on one processor, so the parallel levels
 //! on top are as few as balance allows: a piece is handed over whole once it is a small part of
-//! everything ([`grain`]). What is in order already, or in reverse, is found out first.
+//! everything (`Pool::grain`). What is in order already, or in reverse, is found out first.
 //!
 //! | | divides | cost of a level |
 //! |---|---|---|
@@ -20,8 +20,12 @@ use crate::worker::Worker;
 
 /// Pieces up to this length are sorted in one go.
 const SMALL: usize = 4096;
-/// A piece is sorted in one go once every worker has had so many.
-const PIECES_PER_WORKER: usize = 8;
+/// How many pieces there are for each worker: enough for balance where pivots make them unequal, and
+/// few where they are equal anyway and every level costs a merge.
+const UNEQUAL_PIECES: usize = 8;
+const EQUAL_PIECES: usize = 2;
+/// Items above this many bytes are moved only when they have to be.
+const HEAVY: usize = 32;
 
 impl Pool {
     /// Sorts; equal items may change places. In place, without extra memory.
@@ -45,7 +49,7 @@ impl Pool {
         compare: impl Fn(&T, &T) -> Ordering + Sync,
     ) {
         let depth = 2 * items.len().checked_ilog2().unwrap_or(0);
-        let grain = self.grain(items.len());
+        let grain = self.grain(items.len(), UNEQUAL_PIECES);
         self.enter(|worker| {
             if !straighten(worker, items, &compare) {
                 quicksort(worker, items, &compare, grain, depth);
@@ -65,7 +69,7 @@ impl Pool {
 
     /// Sorts by a comparison; equal items keep their order.
     pub fn sort_by<T: Send>(&self, items: &mut [T], compare: impl Fn(&T, &T) -> Ordering + Sync) {
-        let grain = self.grain(items.len());
+        let grain = self.grain(items.len(), EQUAL_PIECES);
         if items.len() <= grain {
             items.sort_by(compare);
             return;
@@ -78,11 +82,11 @@ impl Pool {
         });
     }
 
-    /// Up to which length a piece of so many items is sorted in one go.
-    fn grain(&self, len: usize) -> usize {
+    /// Up to which length a piece is sorted in one go, for so many pieces per worker.
+    fn grain(&self, len: usize, pieces: usize) -> usize {
         match self.workers() {
             1 => len,
-            workers => SMALL.max(len / (PIECES_PER_WORKER * workers)),
+            workers => SMALL.max(len.div_ceil(pieces * workers)),
         }
     }
 }
@@ -191,6 +195,9 @@ fn partition<T>(items: &mut [T], compare: &impl Fn(&T, &T) -> Ordering) -> usize
 
 /// Moves the wanted ones to the front and returns how many there are.
 fn gather<T>(items: &mut [T], is_wanted: impl Fn(&T) -> bool) -> usize {
+    if size_of::<T>() > HEAVY {
+        return gather_from_both_ends(items, is_wanted);
+    }
     let mut gathered = 0;
     for index in 0..items.len() {
         // Always swapping keeps the loop free of branches that cannot be predicted.
@@ -199,6 +206,25 @@ fn gather<T>(items: &mut [T], is_wanted: impl Fn(&T) -> bool) -> usize {
         gathered += usize::from(wanted);
     }
     gathered
+}
+
+/// As `gather`, exchanging only pairs that are both on the wrong side.
+fn gather_from_both_ends<T>(items: &mut [T], is_wanted: impl Fn(&T) -> bool) -> usize {
+    let (mut low, mut high) = (0, items.len());
+    loop {
+        while low < high && is_wanted(&items[low]) {
+            low += 1;
+        }
+        while low < high && !is_wanted(&items[high - 1]) {
+            high -= 1;
+        }
+        if low == high {
+            return low;
+        }
+        high -= 1;
+        items.swap(low, high);
+        low += 1;
+    }
 }
 
 /// Given a pivot and what is not smaller: what is left to sort. Many equal items, which would make

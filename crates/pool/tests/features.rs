@@ -554,6 +554,12 @@ fn sorts_agree_with_the_standard_library() {
             pool.sort_unstable(&mut unstable);
             expected.sort_unstable();
             assert!(unstable == expected, "{len} items");
+            // Items that are costly to move are parted in another way.
+            let heavy = |&(key, i): &(u64, usize)| (key, i, [key; 8]);
+            let mut heavy: Vec<_> = original.iter().map(heavy).collect();
+            pool.sort_unstable(&mut heavy);
+            let light = heavy.iter().map(|&(key, i, _)| (key, i));
+            assert!(light.eq(expected), "{len} items");
         }
     }
 }
