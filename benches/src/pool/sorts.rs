@@ -61,28 +61,41 @@ where
     let items: &'static [T] = Vec::leak(items);
     let pool = Pool::builder().workers(workers).build();
     let pool = pool.expect("threads can be started");
-    let mut contenders = vec![
-        contender("loxley", Role::Subject, items, move |items| match kind {
-            Kind::Stable => pool.sort(items),
-            Kind::Unstable => pool.sort_unstable(items),
-        }),
-        contender("sequential", Role::Floor, items, move |items| match kind {
-            Kind::Stable => items.sort(),
-            Kind::Unstable => items.sort_unstable(),
-        }),
-    ];
-    #[cfg(feature = "peers")]
-    {
-        use rayon::slice::ParallelSliceMut as _;
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(workers).build();
-        let pool = pool.expect("threads can be started");
-        let sort = move |items: &mut [T]| match kind {
-            Kind::Stable => pool.install(|| items.par_sort()),
-            Kind::Unstable => pool.install(|| items.par_sort_unstable()),
-        };
-        contenders.push(contender("rayon", Role::Peer, items, sort));
-    }
-    contenders
+    let loxley = move |items: &mut [T]| match kind {
+        Kind::Stable => pool.sort(items),
+        Kind::Unstable => pool.sort_unstable(items),
+    };
+    let sequential = move |items: &mut [T]| match kind {
+        Kind::Stable => items.sort(),
+        Kind::Unstable => items.sort_unstable(),
+    };
+    [
+        contender("loxley", Role::Subject, items, loxley),
+        contender("sequential", Role::Floor, items, sequential),
+    ]
+    .into_iter()
+    .chain(rayon(items, kind, workers))
+    .collect()
+}
+
+#[cfg(feature = "peers")]
+fn rayon<T>(items: &'static [T], kind: Kind, workers: usize) -> Option<Contender<'static>>
+where
+    T: Ord + Clone + Send + 'static,
+{
+    use rayon::slice::ParallelSliceMut as _;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(workers).build();
+    let pool = pool.expect("threads can be started");
+    let sort = move |items: &mut [T]| match kind {
+        Kind::Stable => pool.install(|| items.par_sort()),
+        Kind::Unstable => pool.install(|| items.par_sort_unstable()),
+    };
+    Some(contender("rayon", Role::Peer, items, sort))
+}
+
+#[cfg(not(feature = "peers"))]
+fn rayon<T>(_: &'static [T], _: Kind, _: usize) -> Option<Contender<'static>> {
+    None
 }
 
 fn contender<T>(
