@@ -285,10 +285,10 @@ fn record(args: &Args, prepared: &Prepared, results: &Results) -> Result<()> {
         notes: &[],
         runs: &drawn,
         results: several.then_some(results),
-        command: &format!(
-            "Drawn from seed {seed}; {} seeds in all.",
-            prepared.seeds.len()
-        ),
+        command: &match prepared.seeds.len() {
+            1 => format!("Drawn from seed {seed}."),
+            count => format!("Drawn from seed {seed}; {count} seeds in all."),
+        },
     });
     let mut file = create(path)?;
     file.write_all(page.as_bytes())

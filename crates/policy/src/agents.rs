@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use crate::paged::Paged;
 use crate::queue::Queue;
-use crate::refs::{AgentRef, CohortRef, TaskRef};
+use crate::refs::{AgentRef, CohortRef, Seat, TaskRef};
 use crate::tournament::{ABSENT, ClassBits, Loot, Ranking, Victims};
 use crate::view::Liveness;
 
@@ -40,14 +40,14 @@ pub(crate) struct Agent {
     pub(crate) large_in_hand: u32,
     pub(crate) dispatch: Dispatch,
     pub(crate) liveness: Liveness,
-    /// Whether the ranking of its cohort is behind it.
-    pub(crate) rank_is_stale: bool,
-    /// Whether the tree of victims of its cohort is behind it.
-    pub(crate) loot_is_stale: bool,
+    /// What is behind it.
+    pub(crate) stale: Stale,
     /// How many tasks went past one that waits for room.
     pub(crate) bypassed: u32,
-    /// Its position among the hungry of its cohort.
-    pub(crate) hungry_at: Option<u32>,
+    /// Its place among the hungry of its cohort.
+    pub(crate) hungry_at: Option<Seat>,
+    /// Its place among the idle of its cohort.
+    pub(crate) idle_at: Option<Seat>,
     /// Everything it holds a lease for.
     pub(crate) in_hand: SmallVec<[InHand; 2]>,
     /// When the tasks in hand are next checked for time limits and stragglers.
@@ -59,6 +59,8 @@ pub(crate) struct Agent {
     pub(crate) incarnation: u32,
     /// Tasks on their way to it that others were asked to give back.
     pub(crate) awaited: u32,
+    /// With how many tasks it is among the backlogged; 0 when it is not.
+    pub(crate) listed_backlog: u32,
     pub(crate) last_heard: Time,
     pub(crate) round_trip: Span,
     pub(crate) robbed_at: Option<Time>,
@@ -66,6 +68,37 @@ pub(crate) struct Agent {
     pub(crate) no_asking_until: Time,
     pub(crate) skills: SkillSet,
     pub(crate) resources: Resources,
+}
+
+/// What has not been told of the latest changes of an agent, and is before it is asked: one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stale(u8);
+
+impl Stale {
+    /// The ranking of its cohort.
+    pub(crate) const RANK: Self = Self(1);
+    /// The tree of victims of its cohort.
+    pub(crate) const LOOT: Self = Self(2);
+    /// The set of backlogged agents.
+    pub(crate) const BACKLOG: Self = Self(4);
+
+    pub(crate) fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Adds what is behind now; true if it was not before.
+    pub(crate) fn add(&mut self, other: Self) -> bool {
+        let is_new = !self.has(other);
+        self.0 |= other.0;
+        is_new
+    }
+
+    /// Takes out what is brought up to date; true if it was behind.
+    pub(crate) fn remove(&mut self, other: Self) -> bool {
+        let was_behind = self.has(other);
+        self.0 &= !other.0;
+        was_behind
+    }
 }
 
 /// A task in hand.
@@ -137,7 +170,7 @@ impl Record {
     /// Successes over outcomes; 1 when there are none.
     pub(crate) fn success_rate(&self) -> f64 {
         let all = self.successes + self.failures;
-        if all <= 0.0 {
+        if all <= 0.0 || self.failures == 0.0 {
             1.0
         } else {
             self.successes / all
@@ -240,6 +273,8 @@ pub(crate) struct Cohort {
     pub(crate) victims: Victims,
     /// Agents with room that found nothing to do, the latest last.
     pub(crate) hungry: Vec<AgentRef>,
+    /// Those of them with a free slot: these may steal. The others only want a backlog.
+    pub(crate) idle: Vec<AgentRef>,
     pub(crate) appetite: Appetite,
 }
 
@@ -268,8 +303,8 @@ pub(crate) struct Agents {
     /// Changes whenever a cohort becomes empty or stops being so: what classes remember is outdated.
     pub(crate) generation: u64,
     pub(crate) total_slots: u64,
-    /// How many agents have room and found nothing to do.
-    pub(crate) hungry_count: usize,
+    /// How many agents have a free slot and found nothing to do.
+    pub(crate) idle_count: usize,
 }
 
 impl Agents {
@@ -292,6 +327,10 @@ impl Agents {
 
     pub(crate) fn get(&self, agent: AgentRef) -> Option<&Agent> {
         self.entries[agent.index()].as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, agent: AgentRef) -> Option<&mut Agent> {
+        self.entries[agent.index()].as_mut()
     }
 
     /// Has all that is needed of an agent fetched from memory at once, while the caller goes on.
@@ -320,7 +359,9 @@ impl Agents {
             used: Resources::default(),
             want: 0,
             awaited: 0,
+            listed_backlog: 0,
             hungry_at: None,
+            idle_at: None,
             bypassed: 0,
             liveness: Liveness::Alive,
             last_heard: now,
@@ -331,8 +372,7 @@ impl Agents {
             no_asking_until: Time::ZERO,
             check_at: Time::MAX,
             record: Record::new(spec.speed, now),
-            rank_is_stale: false,
-            loot_is_stale: false,
+            stale: Stale::default(),
             skills: spec.skills,
             resources: spec.resources,
         };
@@ -382,6 +422,7 @@ impl Agents {
                 ranking: Ranking::default(),
                 victims: Victims::default(),
                 hungry: Vec::new(),
+                idle: Vec::new(),
                 appetite: Appetite::default(),
             });
         }
@@ -418,28 +459,35 @@ impl Agents {
     }
 
     /// Notes that an agent has room and found nothing to do, or that this is over.
+    #[inline]
     pub(crate) fn set_hungry(&mut self, agent: AgentRef, hungry: bool) {
-        let (cohort, at) = (self[agent].cohort, self[agent].hungry_at);
-        match (at, hungry) {
-            (None, true) => {
-                let list = &mut self.cohorts[cohort.index()].hungry;
-                list.push(agent);
-                let at = list.len() as u32 - 1;
-                self.hungry_count += 1;
-                self[agent].hungry_at = Some(at);
-            }
-            (Some(at), false) => {
-                let list = &mut self.cohorts[cohort.index()].hungry;
-                list.swap_remove(at as usize);
-                let moved = list.get(at as usize).copied();
-                if let Some(moved) = moved {
-                    self[moved].hungry_at = Some(at);
-                }
-                self[agent].hungry_at = None;
-                self.hungry_count -= 1;
-            }
-            _ => {}
+        let this = &self[agent];
+        let idle = hungry && this.has_free_slot();
+        if this.hungry_at.is_some() != hungry || this.idle_at.is_some() != idle {
+            self.change_seats(agent, hungry, idle);
         }
+    }
+
+    #[inline(never)]
+    fn change_seats(&mut self, agent: AgentRef, hungry: bool, idle: bool) {
+        let Agent {
+            cohort,
+            hungry_at,
+            idle_at,
+            ..
+        } = self[agent];
+        let cohort = &mut self.cohorts[cohort.index()];
+        let (seat, moved) = change_seat(&mut cohort.hungry, agent, hungry_at, hungry);
+        let (idle_seat, moved_idle) = change_seat(&mut cohort.idle, agent, idle_at, idle);
+        if let Some(moved) = moved {
+            self[moved].hungry_at = hungry_at;
+        }
+        if let Some(moved) = moved_idle {
+            self[moved].idle_at = idle_at;
+        }
+        self[agent].hungry_at = seat;
+        self[agent].idle_at = idle_seat;
+        self.idle_count = self.idle_count + usize::from(idle) - usize::from(idle_at.is_some());
     }
 
     /// The agent with the greatest key of all.
@@ -459,6 +507,26 @@ impl Agents {
 
     pub(crate) fn cohort(&self, cohort: CohortRef) -> &Cohort {
         &self.cohorts[cohort.index()]
+    }
+}
+
+/// Puts an agent on a list or takes it off. Returns its seat, and who has its former one.
+fn change_seat(
+    list: &mut Vec<AgentRef>,
+    agent: AgentRef,
+    seat: Option<Seat>,
+    seated: bool,
+) -> (Option<Seat>, Option<AgentRef>) {
+    match (seat, seated) {
+        (None, true) => {
+            list.push(agent);
+            (Some(Seat::new(list.len() - 1)), None)
+        }
+        (Some(seat), false) => {
+            list.swap_remove(seat.index());
+            (None, list.get(seat.index()).copied())
+        }
+        _ => (seat, None),
     }
 }
 

@@ -5,16 +5,15 @@
 //! takes it out has it, without a lease and without an answer to give; it counts as returned, and its
 //! id may be used again to put it back.
 
-use alloc::vec;
 use alloc::vec::Vec;
 
 use loxley_model::{AgentId, Fallback, JobSpec, TaskId, TaskSpec, Unplaceable};
-use smallvec::SmallVec;
 
 use crate::refs::{AgentRef, TaskRef};
-use crate::scheduler::{reject, report};
+use crate::scheduler::reject;
+use crate::submission::Checked;
 use crate::tasks::State;
-use crate::{Action, Ending, InputError, Reason, Report, Scheduler, Taking};
+use crate::{Action, Ending, InputError, Reason, Scheduler, Taking};
 
 impl Scheduler {
     /// Puts a task on a queue, whether or not the agent can do it.
@@ -36,8 +35,12 @@ impl Scheduler {
             unplaceable: Unplaceable::Hold,
             ..job
         };
-        let accepted = self.take_in(job, vec![task], actions);
-        if let Some(place) = accepted.first().copied() {
+        let mut checked = Checked::default();
+        let task = [task];
+        if !self.check_submission(&job, &task, &mut checked, actions) {
+            return;
+        }
+        for place in self.insert_all(job, &task, &checked, actions) {
             self.tasks[place].since = self.now;
             self.enqueue(place, target, Reason::Named, actions);
             self.after_enqueue(place, target, actions);
@@ -109,28 +112,5 @@ impl Scheduler {
 
     fn queue_to_take_from(&self, id: AgentId) -> Result<AgentRef, InputError> {
         self.agents.find(id).ok_or(InputError::UnknownAgent(id))
-    }
-
-    /// Checks tasks and takes them in, without placing them yet. Reports why not.
-    fn take_in(
-        &mut self,
-        job: JobSpec,
-        tasks: Vec<TaskSpec>,
-        actions: &mut Vec<Action>,
-    ) -> SmallVec<[TaskRef; 4]> {
-        match self.check_submission(&job, &tasks) {
-            Ok(checked) => self.insert_all(job, tasks, &checked, actions),
-            Err(errors) => {
-                let errors = errors.into();
-                report(
-                    Report::Refused {
-                        job: job.id,
-                        errors,
-                    },
-                    actions,
-                );
-                SmallVec::new()
-            }
-        }
     }
 }

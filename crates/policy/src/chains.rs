@@ -45,10 +45,7 @@ impl Scheduler {
         enforce_shares: bool,
         actions: &mut Vec<Action>,
     ) -> bool {
-        if self.chained.is_empty()
-            || !self.config.strategy.pulls()
-            || !self.agents[agent].has_free_slot()
-        {
+        if !self.config.strategy.pulls() || !self.agents[agent].has_free_slot() {
             return false;
         }
         let Some(task) = self.next_in_fleet(agent, enforce_shares) else {

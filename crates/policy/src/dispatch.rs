@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use loxley_model::{AgentId, Dispatch, GroupId};
+use loxley_model::{AgentId, Dispatch, GroupId, Lease};
 
-use crate::agents::{Agent, InHand};
+use crate::agents::{Agent, InHand, Stale};
 use crate::limits::Limits;
 use crate::lots::Lots;
 use crate::refs::{AgentRef, LotRef, TaskRef};
@@ -41,9 +41,11 @@ impl Admission<'_> {
     /// Why `lot` may not start on `agent` now, if it may not.
     pub(crate) fn bar(&self, agent: &Agent, lot: LotRef) -> Option<Bar> {
         let lot = self.lots.at(lot);
-        let needs = &self.lots.class_at(lot.class).needs;
-        if !needs.is_empty() && !agent.resources.have_room(&agent.used, needs) {
-            return Some(Bar::Room);
+        if lot.needy {
+            let needs = &self.lots.class_at(lot.class).needs;
+            if !agent.resources.have_room(&agent.used, needs) {
+                return Some(Bar::Room);
+            }
         }
         if lot.large && self.reserved_slots > 0 && agent.slots > self.reserved_slots {
             let open = agent.slots - self.reserved_slots;
@@ -93,8 +95,8 @@ impl Scheduler {
         let shares = self.config.quotas.user_shares && self.limits.has_rivals();
         let depth = self.config.prefetch.max_depth;
         while self.agents[agent].room(depth) > 0 {
-            let given = self.run_urgent_copy(agent, actions)
-                || self.take_longest_chain(agent, shares, actions)
+            let given = (!self.overdue.is_empty() && self.run_urgent_copy(agent, actions))
+                || (!self.chained.is_empty() && self.take_longest_chain(agent, shares, actions))
                 || self.start_own(agent, shares, actions)
                 || self.steal(agent, shares, actions)
                 || (shares && self.start_own(agent, false, actions))
@@ -105,11 +107,11 @@ impl Scheduler {
             self.ask_back_for(agent, actions);
             let expects_work = self.agents[agent].awaited > 0;
             if expects_work || !self.run_second_copy(agent, None, actions) {
-                break;
+                let hungry = self.agents[agent].room(depth) > 0;
+                return self.agents.set_hungry(agent, hungry);
             }
         }
-        let hungry = self.agents[agent].room(depth) > 0;
-        self.agents.set_hungry(agent, hungry);
+        self.agents.set_hungry(agent, false);
     }
 
     /// Gives an agent the next task of its own queue that may start.
@@ -189,11 +191,10 @@ impl Scheduler {
         if let Some(extra) = &mut this.extra {
             extra.copied = false;
         }
-        let attempt = u32::from(this.attempts);
-        self.begin_lease(task, agent, lease);
-        let (task, agent) = (self.tasks[task].id, self.agents[agent].id);
+        let (id, attempt) = (this.id, u32::from(this.attempts));
+        let agent = self.begin_lease(task, agent, lease);
         actions.push(Action::Assign {
-            task,
+            task: id,
             agent,
             lease,
             attempt,
@@ -201,32 +202,33 @@ impl Scheduler {
         });
     }
 
-    /// Books a lease with the agent, the group and the user.
-    pub(crate) fn begin_lease(
-        &mut self,
-        task: TaskRef,
-        agent: AgentRef,
-        lease: loxley_model::Lease,
-    ) {
-        let lot = *self.lots.at(self.tasks[task].lot);
+    /// Books a lease with the agent, the group and the user. Returns the id of the agent.
+    pub(crate) fn begin_lease(&mut self, task: TaskRef, agent: AgentRef, lease: Lease) -> AgentId {
+        let this = &self.tasks[task];
+        let locality = this.locality();
+        let lot = self.lots.at(this.lot);
         self.limits.lease_begins(lot.user, lot.group);
-        let needs = &self.lots.class_at(lot.class).needs;
         let holder = &mut self.agents[agent];
-        if !needs.is_empty() {
-            holder.used.take(needs);
+        if lot.needy {
+            holder.used.take(&self.lots.class_at(lot.class).needs);
         }
         holder.in_hand.push(InHand { task, lease });
         holder.large_in_hand += u32::from(lot.large);
-        if holder.dispatch == Dispatch::OnRequest {
-            holder.want = holder.want.saturating_sub(1);
+        holder.unstarted += 1;
+        let (id, is_hungry) = (holder.id, holder.hungry_at.is_some());
+        match holder.dispatch {
+            Dispatch::OnRequest => holder.want = holder.want.saturating_sub(1),
+            Dispatch::KeepFull => self.note_backlog(agent),
         }
-        self.set_unstarted(agent, 1);
+        if let Some(locality) = locality {
+            self.note_location(locality.key, id);
+        }
         self.refresh(agent);
-        if self.agents[agent].room(self.config.prefetch.max_depth) == 0 {
-            self.agents.set_hungry(agent, false);
+        if is_hungry {
+            let hungry = self.agents[agent].room(self.config.prefetch.max_depth) > 0;
+            self.agents.set_hungry(agent, hungry);
         }
-        let id = self.agents[agent].id;
-        self.note_location(task, id);
+        id
     }
 
     /// Takes a lease off the books. Returns false if the agent holds no such lease.
@@ -234,39 +236,64 @@ impl Scheduler {
         &mut self,
         task: TaskRef,
         agent: AgentRef,
-        lease: loxley_model::Lease,
+        lease: Lease,
         was_started: bool,
     ) {
-        let lot = *self.lots.at(self.tasks[task].lot);
+        let lot = self.lots.at(self.tasks[task].lot);
         self.limits.lease_ends(lot.user, lot.group);
-        let needs = &self.lots.class_at(lot.class).needs;
         let holder = &mut self.agents[agent];
-        if !needs.is_empty() {
-            holder.used.give_back(needs);
+        if lot.needy {
+            holder.used.give_back(&self.lots.class_at(lot.class).needs);
         }
         let at = holder.in_hand.iter().position(|held| held.lease == lease);
         holder
             .in_hand
             .swap_remove(at.expect("the agent holds the lease"));
         holder.large_in_hand -= u32::from(lot.large);
-        if !was_started {
-            self.set_unstarted(agent, -1);
+        if holder.hungry_at.is_some() {
+            self.agents.set_hungry(agent, true);
+        }
+        if was_started {
+            self.note_backlog(agent);
+        } else {
+            self.one_less_unstarted(agent);
         }
         self.refresh(agent);
     }
 
-    /// Counts tasks that an agent holds and has not started.
-    pub(crate) fn set_unstarted(&mut self, agent: AgentRef, change: i32) {
+    /// A task that an agent holds was started, or is held no more.
+    pub(crate) fn one_less_unstarted(&mut self, agent: AgentRef) {
         let this = &mut self.agents[agent];
-        let old = this.unstarted;
-        this.unstarted = old
-            .checked_add_signed(change)
-            .expect("counted what was started twice");
-        if this.dispatch == Dispatch::KeepFull {
-            let new = this.unstarted;
-            self.backlogged.remove(&(old, agent));
-            if new > 0 {
-                self.backlogged.insert((new, agent));
+        let left = this.unstarted.checked_sub(1);
+        this.unstarted = left.expect("counted what was started twice");
+        self.note_backlog(agent);
+    }
+
+    /// Notes that the set of backlogged agents may be behind an agent.
+    pub(crate) fn note_backlog(&mut self, agent: AgentRef) {
+        let this = &mut self.agents[agent];
+        if this.dispatch == Dispatch::KeepFull && this.stale.add(Stale::BACKLOG) {
+            self.stale_backlog.push(agent);
+        }
+    }
+
+    /// Brings the set of backlogged agents up to date. Whoever looks into it calls this first.
+    pub(crate) fn update_backlog(&mut self) {
+        while let Some(agent) = self.stale_backlog.pop() {
+            let Some(this) = self.agents.get_mut(agent) else {
+                continue;
+            };
+            if !this.stale.remove(Stale::BACKLOG) {
+                continue;
+            }
+            let has_backlog = this.in_hand.len() as u32 > this.slots;
+            let backlog = if has_backlog { this.unstarted } else { 0 };
+            let listed = core::mem::replace(&mut this.listed_backlog, backlog);
+            if listed != backlog {
+                self.backlogged.remove(&(listed, agent));
+                if backlog > 0 {
+                    self.backlogged.insert((backlog, agent));
+                }
             }
         }
     }

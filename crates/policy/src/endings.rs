@@ -2,7 +2,6 @@
 //! last of these: retries, fallbacks, deadlines.
 
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
 
 use loxley_balance::Delay;
@@ -16,7 +15,7 @@ use crate::input::Selection;
 use crate::leases::Held;
 use crate::refs::{JobRef, TaskRef};
 use crate::scheduler::{reject, report};
-use crate::tasks::{NO_EDGE, State, Task};
+use crate::tasks::{Gone, NO_EDGE, State};
 use crate::timers::Alarm;
 use crate::{Action, CancelReason, Ending, InputError, Report, Scheduler};
 
@@ -64,9 +63,11 @@ impl Scheduler {
             self.end_one(task, ending, &mut ended, &mut ready, actions);
             next = ended.pop();
         }
-        self.put_in_order(&mut ready);
-        for task in ready {
-            self.make_ready(task, actions);
+        if !ready.is_empty() {
+            self.put_in_order(&mut ready);
+            for task in ready {
+                self.make_ready(task, actions);
+            }
         }
         if !self.probes.is_empty() {
             self.release_held(actions);
@@ -94,7 +95,7 @@ impl Scheduler {
             Ending::Cancelled => self.counts.cancelled += 1,
             Ending::Returned => self.counts.returned += 1,
         }
-        let lot = *self.lots.at(task.lot);
+        let lot = self.lots.at(task.lot);
         self.limits.task_ends(lot.user);
         self.small_live -= u64::from(!lot.large);
         if ending == Ending::Returned {
@@ -105,43 +106,35 @@ impl Scheduler {
             }
         } else {
             self.ids.set(task.id, Known::Over { succeeded });
-            self.tell_dependents(&task, succeeded, ended, ready);
+            if task.dependents != NO_EDGE {
+                self.tell_dependents(task.dependents, succeeded, ended, ready);
+            }
         }
-        self.end_fallbacks(&task, ending, ended);
+        if task.extra.is_some() {
+            self.end_fallbacks(&task, ending, ended);
+        }
         if let Ending::Failed(_) = ending {
             self.bury(&task);
         }
-        let job = self.jobs[task.job].spec.id;
-        report(
-            Report::Finished {
-                task: task.id,
-                job,
-                ending,
-            },
-            actions,
-        );
-        self.leave_job(task.job, actions);
-    }
-
-    fn leave_job(&mut self, job: JobRef, actions: &mut Vec<Action>) {
-        self.jobs[job].live -= 1;
-        if self.jobs[job].live == 0 {
-            let job = self.jobs.remove(job).spec.id;
+        let (place, task) = (task.job, task.id);
+        let this = &mut self.jobs[place];
+        this.live -= 1;
+        let (job, is_over) = (this.spec.id, this.live == 0);
+        report(Report::Finished { task, job, ending }, actions);
+        if is_over {
+            self.jobs.remove(place);
             report(Report::JobFinished { job }, actions);
         }
     }
 
     fn tell_dependents(
         &mut self,
-        task: &Task,
+        dependents: u32,
         succeeded: bool,
         ended: &mut Vec<(TaskRef, Ending)>,
         ready: &mut Vec<TaskRef>,
     ) {
-        if task.dependents == NO_EDGE {
-            return;
-        }
-        for dependent in self.edges.take(task.dependents) {
+        for dependent in self.edges.take(dependents) {
             // A dependent that is over already left an edge behind; it does not count any more.
             let Some(this) = self.tasks.get_mut(dependent.task) else {
                 continue;
@@ -172,7 +165,7 @@ impl Scheduler {
     }
 
     /// Ends a task for which this one stood in, and a fallback that is not needed any more.
-    fn end_fallbacks(&mut self, task: &Task, ending: Ending, ended: &mut Vec<(TaskRef, Ending)>) {
+    fn end_fallbacks(&mut self, task: &Gone, ending: Ending, ended: &mut Vec<(TaskRef, Ending)>) {
         let Some(extra) = &task.extra else { return };
         if let Some(primary) = extra.stands_in_for.and_then(|id| self.ids.live(id))
             && self.tasks[primary].state == State::Delegated
@@ -404,16 +397,16 @@ impl Scheduler {
         }
     }
 
-    fn bury(&mut self, task: &Task) {
-        let declared = task.known_cost();
+    fn bury(&mut self, task: &Gone) {
+        let locality = task.extra.as_ref().and_then(|extra| extra.locality);
         self.dead.insert(
             task.id,
             DeadLetter {
                 job: self.jobs[task.job].spec,
                 kind: Arc::clone(&self.lots.kind_at(task.kind).spec),
                 priority: task.priority,
-                cost: declared,
-                locality: task.locality(),
+                cost: task.cost,
+                locality,
             },
         );
         if self.dead.len() > DEAD_LETTERS_MAX {
@@ -443,7 +436,7 @@ impl Scheduler {
                 onto: None,
                 ..letter.job
             };
-            self.submit(job, vec![spec], actions);
+            self.submit(job, &[spec], actions);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::refs::{AgentRef, ClassRef, TaskRef};
 use crate::scheduler::report;
 use crate::timers::Alarm;
 use crate::view::Liveness;
-use crate::{Action, Report, Scheduler};
+use crate::{Action, Matching, Report, Scheduler};
 
 /// How much the latest task counts in a learned speed or mean.
 const STEP: f64 = 0.2;
@@ -47,7 +47,10 @@ impl Scheduler {
         if let Some(speed) = speed {
             record.speed = approach(record.speed, speed);
         }
-        // Most of the time nothing is to be learned of single skills.
+        // Only the earliest finish asks how fast an agent is at a single skill. Without it, there is
+        // mostly nothing to be learned of single skills.
+        let matching = self.config.capabilities.matching_strategy;
+        let speed = speed.filter(|_| matching == Matching::EarliestFinish);
         if succeeded && speed.is_none() && !record.is_troubled {
             return self.refresh(agent);
         }

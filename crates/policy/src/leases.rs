@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use loxley_model::{Lease, Outcome, Span, TaskId};
+use loxley_model::{AgentId, Lease, Outcome, Span, TaskId};
 
 use crate::refs::{AgentRef, TaskRef};
 use crate::scheduler::report;
@@ -29,16 +29,21 @@ impl Scheduler {
     ) -> Option<(TaskRef, Held)> {
         if let Some(place) = self.ids.live(task) {
             let this = &self.tasks[place];
-            if this.has_lease() && this.lease == lease {
+            if this.lease == lease && this.has_lease() {
                 return Some((place, Held::First));
             }
             if this.copy().is_some_and(|copy| copy.lease == lease) {
                 return Some((place, Held::Copy));
             }
         }
+        self.note_stale(task, lease, actions);
+        None
+    }
+
+    #[cold]
+    fn note_stale(&mut self, task: TaskId, lease: Lease, actions: &mut Vec<Action>) {
         self.tallies.stale_answers += 1;
         report(Report::StaleAnswer { task, lease }, actions);
-        None
     }
 
     pub(crate) fn task_started(&mut self, task: TaskId, lease: Lease, actions: &mut Vec<Action>) {
@@ -77,7 +82,7 @@ impl Scheduler {
                 copy.agent
             }
         };
-        self.set_unstarted(agent, -1);
+        self.one_less_unstarted(agent);
         self.watch_task_in_hand(task, agent);
     }
 
@@ -124,12 +129,7 @@ impl Scheduler {
     }
 
     /// Feeds an agent, unless it left meanwhile.
-    pub(crate) fn feed_if_here(
-        &mut self,
-        agent: AgentRef,
-        id: loxley_model::AgentId,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(crate) fn feed_if_here(&mut self, agent: AgentRef, id: AgentId, actions: &mut Vec<Action>) {
         let here = self.agents.get(agent).filter(|this| this.id == id);
         if here.is_some_and(|this| this.room(self.config.prefetch.max_depth) > 0) {
             self.feed(agent, actions);

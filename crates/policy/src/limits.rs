@@ -42,6 +42,8 @@ pub(crate) struct Limits {
     pub(crate) groups: BTreeMap<GroupId, Group>,
     pub(crate) users: Vec<User>,
     pub(crate) user_of: BTreeMap<UserId, UserRef>,
+    /// Who was looked up last: mostly it is the same one again.
+    pub(crate) latest: Option<(UserId, UserRef)>,
     /// The weights of all users with tasks that are not over.
     pub(crate) active_weight: u64,
     /// Tasks of all users on the queues of agents.
@@ -51,6 +53,11 @@ pub(crate) struct Limits {
 impl Limits {
     /// The place of a user, who may be new.
     pub(crate) fn user(&mut self, id: UserId) -> UserRef {
+        if let Some((latest, place)) = self.latest
+            && latest == id
+        {
+            return place;
+        }
         let next = UserRef::new(self.users.len());
         let place = *self.user_of.entry(id).or_insert(next);
         if place == next {
@@ -61,6 +68,7 @@ impl Limits {
                 running: 0,
             });
         }
+        self.latest = Some((id, place));
         place
     }
 

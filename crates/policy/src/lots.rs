@@ -57,6 +57,8 @@ pub(crate) struct Lot {
     pub(crate) group: Option<GroupId>,
     pub(crate) user: UserRef,
     pub(crate) large: bool,
+    /// Whether its class needs anything, as every start asks: most do not.
+    pub(crate) needy: bool,
 }
 
 #[derive(Debug, Default)]
@@ -122,6 +124,7 @@ impl Lots {
             group: spec.group,
             user: traits.user,
             large: traits.large,
+            needy: !spec.needs.is_empty(),
         };
         let next = LotRef::new(self.lots.len());
         let place = *self.lot_of.entry(lot).or_insert(next);

@@ -132,9 +132,8 @@ impl Scheduler {
         for group in self.limits.groups.values_mut() {
             group.turned_away.remove(&agent);
         }
-        let unstarted = self.agents[agent].unstarted;
-        self.backlogged.remove(&(unstarted, agent));
-        self.agents.remove(agent);
+        let gone = self.agents.remove(agent);
+        self.backlogged.remove(&(gone.listed_backlog, agent));
         Bequest { in_hand, queued }
     }
 

@@ -18,6 +18,8 @@ pub(crate) struct Tallies {
     pub(crate) waited: Span,
     /// One for each bucket, and one for what is longer than all of them.
     pub(crate) histogram: Vec<u64>,
+    /// The bounds of the buckets, each as the longest wait that is within it.
+    pub(crate) bounds: Vec<Span>,
     pub(crate) samples: u64,
     pub(crate) deadline_misses: u64,
     pub(crate) retries: u64,
@@ -29,6 +31,7 @@ pub(crate) struct Tallies {
 
 impl Tallies {
     pub(crate) fn new(rules: &MetricsRules) -> Self {
+        let bounds = bounds_of(rules);
         Self {
             successful_steals: 0,
             failed_steals: 0,
@@ -36,7 +39,8 @@ impl Tallies {
             rebalance_cycles: 0,
             waits: 0,
             waited: Span::ZERO,
-            histogram: alloc::vec![0; rules.histogram_buckets.len() + 1],
+            histogram: alloc::vec![0; bounds.len() + 1],
+            bounds,
             samples: 0,
             deadline_misses: 0,
             retries: 0,
@@ -50,7 +54,8 @@ impl Tallies {
     /// New rules. The histogram starts anew when its buckets changed.
     pub(crate) fn change_rules(&mut self, rules: &MetricsRules) {
         if self.rules.histogram_buckets != rules.histogram_buckets {
-            self.histogram = alloc::vec![0; rules.histogram_buckets.len() + 1];
+            self.bounds = bounds_of(rules);
+            self.histogram = alloc::vec![0; self.bounds.len() + 1];
         }
         self.rules = rules.clone();
     }
@@ -73,12 +78,8 @@ impl Tallies {
         }
         self.waits += 1;
         self.waited += wait;
-        let secs = wait.as_secs_f64();
-        let buckets = &self.rules.histogram_buckets;
-        self.histogram[buckets
-            .iter()
-            .position(|bound| secs <= *bound)
-            .unwrap_or(buckets.len())] += 1;
+        let within = self.bounds.iter().position(|bound| wait <= *bound);
+        self.histogram[within.unwrap_or(self.bounds.len())] += 1;
     }
 
     fn wait_histogram(&self) -> Vec<(f64, u64)> {
@@ -95,6 +96,20 @@ impl Tallies {
         });
         bounds.zip(counts).collect()
     }
+}
+
+/// The longest wait within each bucket: then counting one compares whole numbers.
+pub(crate) fn bounds_of(rules: &MetricsRules) -> Vec<Span> {
+    let longest = |secs: &f64| {
+        // Rounding may have gone either way.
+        let near = Span((secs * 1e9) as u64);
+        let candidates = [near + Span(1), near];
+        let within = candidates
+            .into_iter()
+            .find(|span| span.as_secs_f64() <= *secs);
+        within.unwrap_or(near.saturating_sub(Span(1)))
+    };
+    rules.histogram_buckets.iter().map(longest).collect()
 }
 
 impl Scheduler {

@@ -2,9 +2,10 @@
 
 use alloc::vec::Vec;
 
-use loxley_model::{AgentId, Span, Time};
+use loxley_model::{AgentId, DataKey, Span, Time};
 
-use crate::agents::{Agent, Agents, Cohort};
+use crate::agents::{Agent, Agents, Cohort, Stale};
+use crate::config::Capabilities;
 use crate::lots::{Class, Lot, Lots, class_bit};
 use crate::refs::{AgentRef, ClassRef, CohortRef, TaskRef};
 use crate::scheduler::report;
@@ -16,6 +17,15 @@ use crate::{Action, Config, Matching, Reason, Report, Scheduler};
 
 /// Scores are counted in millionths, as whole numbers: the same on every machine.
 pub(crate) const MILLION: i64 = 1_000_000;
+
+/// What a queued task takes off the score of its agent.
+const QUEUED_WEIGHT: i64 = MILLION / 10;
+
+/// What standing still takes off, so that a throttled agent gets less.
+const THROTTLE_WEIGHT: i64 = MILLION / 2;
+
+/// What having all slots taken takes off: just enough to decide between equals.
+const BUSY_WEIGHT: i64 = MILLION / 1_000;
 
 /// How many agents of a cohort are compared when the expected finish decides.
 const CANDIDATES: usize = 8;
@@ -44,13 +54,17 @@ impl Scheduler {
 
     /// Who should get the task, and why.
     fn choose(&mut self, task: TaskRef, avoid: Option<AgentRef>) -> Option<(AgentRef, Reason)> {
-        let class = self.lots.at(self.tasks[task].lot).class;
-        if let Some(agent) = self.named_agent(task, class)
+        let this = &self.tasks[task];
+        let class = self.lots.at(this.lot).class;
+        if let Some(name) = self.jobs[this.job].spec.onto
+            && let Some(agent) = self.named_agent(name, class)
             && avoid != Some(agent)
         {
             return Some((agent, Reason::Named));
         }
-        if let Some((agent, skill)) = self.take_probe(task, class) {
+        if !self.probes.is_empty()
+            && let Some((agent, skill)) = self.take_probe(task, class)
+        {
             return Some((agent, Reason::Probe(skill)));
         }
         self.choose_freely(task, avoid)
@@ -66,25 +80,35 @@ impl Scheduler {
         let class = self.lots.at(self.tasks[task].lot).class;
         self.refresh_class(class);
         self.update_rankings();
-        let hidden = avoid.filter(|agent| self.agents.get(*agent).is_some());
-        let hidden = hidden.map(|agent| (agent, self.hide(agent)));
-        let best = |this: &Self| match this.config.capabilities.matching_strategy {
-            Matching::EarliestFinish => this.earliest_finish(task, class),
-            Matching::BestFit | Matching::Exact | Matching::Fallback => {
-                this.best_score(task, class, avoid)
+        match avoid.filter(|agent| self.agents.get(*agent).is_some()) {
+            None => self.choose_ranked(task, class, avoid),
+            Some(hidden) => {
+                let key = self.ranking_key(hidden);
+                self.set_ranking(hidden, ABSENT);
+                let another = self.choose_ranked(task, class, avoid);
+                self.set_ranking(hidden, key);
+                another.or_else(|| self.choose_ranked(task, class, avoid))
             }
-        };
-        let mut chosen = best(self);
-        if let Some((agent, key)) = hidden {
-            self.set_ranking(agent, key);
-            chosen = chosen.or_else(|| best(self));
         }
-        chosen
+    }
+
+    /// Who of the agents that take part in the rankings should get the task, and why.
+    fn choose_ranked(
+        &self,
+        task: TaskRef,
+        class: ClassRef,
+        avoid: Option<AgentRef>,
+    ) -> Option<(AgentRef, Reason)> {
+        match self.config.capabilities.matching_strategy {
+            Matching::EarliestFinish => self.earliest_finish(task, class),
+            Matching::BestFit | Matching::Exact | Matching::Fallback => {
+                self.best_score(task, class, avoid)
+            }
+        }
     }
 
     /// The agent that the job names, if it still can.
-    fn named_agent(&self, task: TaskRef, class: ClassRef) -> Option<AgentRef> {
-        let id = self.jobs[self.tasks[task].job].spec.onto?;
+    fn named_agent(&self, id: AgentId, class: ClassRef) -> Option<AgentRef> {
         let agent = self.agents.find(id)?;
         let alive = self.agents[agent].liveness == Liveness::Alive;
         (alive && self.is_capable(class, self.agents[agent].cohort)).then_some(agent)
@@ -100,35 +124,34 @@ impl Scheduler {
         if ceiling == ABSENT {
             return None;
         }
-        let mut best: (i64, Option<CohortRef>) = (i64::MIN, None);
-        for (cohort, skill_match) in &self.lots.class_at(class).capable {
-            if best.0 >= skill_match + ceiling {
+        // No score is as low as this, but the sum of a share and `ABSENT` is lower.
+        let (mut score, mut cohort) = (ABSENT / 2, None);
+        let keys = self.agents.best.keys();
+        for (candidate, skill_match) in &self.lots.class_at(class).capable {
+            if score >= skill_match + ceiling {
                 // The greatest shares of skills come first: nobody further on is better.
                 break;
             }
-            let key = self.agents.best.key(cohort.index());
-            if key != ABSENT && skill_match + key > best.0 {
-                best = (skill_match + key, Some(*cohort));
+            let other = skill_match + keys[candidate.index()];
+            if other > score {
+                (score, cohort) = (other, Some(*candidate));
             }
         }
-        let (score, Some(cohort)) = best else {
-            return None;
-        };
-        let cohort = self.agents.cohort(cohort);
+        let cohort = self.agents.cohort(cohort?);
         let agent = cohort.members[cohort.ranking.best()?].expect("only members are ranked");
-        match self.holder_score(task, class) {
-            Some((holder, held)) if held > score && avoid != Some(holder) => {
-                Some((holder, Reason::Score(held)))
-            }
-            _ => Some((agent, Reason::Score(score))),
+        if let Some(locality) = self.tasks[task].locality()
+            && let Some((holder, held)) = self.holder_score(locality.key, class)
+            && held > score
+            && avoid != Some(holder)
+        {
+            return Some((holder, Reason::Score(held)));
         }
+        Some((agent, Reason::Score(score)))
     }
 
-    /// The agent that holds the task's data, with its score and the bonus for that.
-    fn holder_score(&self, task: TaskRef, class: ClassRef) -> Option<(AgentRef, i64)> {
-        let holder = self
-            .agents
-            .find(*self.locations.get(&self.tasks[task].locality()?.key)?)?;
+    /// The agent that holds this data, with its score for a task that wants it.
+    fn holder_score(&self, data: DataKey, class: ClassRef) -> Option<(AgentRef, i64)> {
+        let holder = self.agents.find(*self.locations.get(&data)?)?;
         let this = &self.agents[holder];
         let capable = self.lots.class_at(class).capable.iter();
         let (_, skill_match) = capable
@@ -353,10 +376,10 @@ impl Scheduler {
     /// Notes that the trees of an agent's cohort are behind it.
     pub(crate) fn refresh(&mut self, agent: AgentRef) {
         let this = &mut self.agents[agent];
-        if !core::mem::replace(&mut this.rank_is_stale, true) {
+        if this.stale.add(Stale::RANK) {
             self.stale_ranks.push(agent);
         }
-        if !core::mem::replace(&mut this.loot_is_stale, true) {
+        if this.stale.add(Stale::LOOT) {
             self.stale_loot.push(agent);
         }
     }
@@ -365,11 +388,15 @@ impl Scheduler {
     /// changed several times in between is looked at once.
     pub(crate) fn update_rankings(&mut self) {
         while let Some(agent) = self.stale_ranks.pop() {
-            if self.agents.get(agent).is_some_and(|a| a.rank_is_stale) {
-                self.agents[agent].rank_is_stale = false;
-                let key = self.ranking_key(agent);
-                self.set_ranking(agent, key);
+            let Some(this) = self.agents.get_mut(agent) else {
+                continue;
+            };
+            if !this.stale.remove(Stale::RANK) {
+                continue;
             }
+            let key = ranking_key(this, &self.config.capabilities);
+            let (cohort, position) = (this.cohort, this.position as usize);
+            self.agents.set_ranking(cohort, position, key);
         }
     }
 
@@ -377,11 +404,12 @@ impl Scheduler {
     pub(crate) fn update_victims(&mut self) {
         let protected_from = self.protected_from();
         while let Some(agent) = self.stale_loot.pop() {
-            if self.agents.get(agent).is_none_or(|a| !a.loot_is_stale) {
+            let Some(this) = self.agents.get_mut(agent) else {
+                continue;
+            };
+            if !this.stale.remove(Stale::LOOT) {
                 continue;
             }
-            let this = &mut self.agents[agent];
-            this.loot_is_stale = false;
             let loot = Loot {
                 queue_len: this.queue.len(),
                 classes: this.queue.loot_classes(protected_from),
@@ -392,12 +420,6 @@ impl Scheduler {
         }
     }
 
-    fn hide(&mut self, agent: AgentRef) -> i64 {
-        let key = self.ranking_key(agent);
-        self.set_ranking(agent, ABSENT);
-        key
-    }
-
     fn set_ranking(&mut self, agent: AgentRef, key: i64) {
         let Agent {
             cohort, position, ..
@@ -405,45 +427,65 @@ impl Scheduler {
         self.agents.set_ranking(cohort, position as usize, key);
     }
 
-    /// How an agent compares with others of its cohort, whatever the task.
     fn ranking_key(&self, agent: AgentRef) -> i64 {
-        let this = &self.agents[agent];
-        if this.liveness != Liveness::Alive {
-            return ABSENT;
-        }
+        ranking_key(&self.agents[agent], &self.config.capabilities)
+    }
+
+    /// Whether the agent with the best score surely has at least `len` queued tasks. A glance at its
+    /// key: where this cannot tell, it says no.
+    pub(crate) fn best_has_surely(&self, len: u32) -> bool {
         let capabilities = &self.config.capabilities;
-        if capabilities.matching_strategy == Matching::EarliestFinish {
-            let in_hand = this.record.mean_duration.unwrap_or(UNKNOWN_COST).0 / 2;
-            let backlog = this
-                .queued_cost
-                .0
-                .saturating_add(in_hand.saturating_mul(this.in_hand.len() as u64));
-            let speed = this.record.speed * f64::from(this.slots) * (1.0 - this.throttle);
-            let wait = Span(backlog).mul_f64(1.0 / speed.max(1e-6));
-            return -i64::try_from(wait.0).unwrap_or(i64::MAX);
+        let best = self.agents.best.best_key();
+        // The last agent to get a task may still be ranked too high, which does no harm here.
+        if self.stale_ranks.len() > 1
+            || capabilities.matching_strategy == Matching::EarliestFinish
+            || capabilities.history_weight < 0.0
+            || best == ABSENT
+        {
+            return false;
         }
-        let history = if capabilities.consider_history {
-            (this.record.success_rate() * capabilities.history_weight * MILLION as f64) as i64
-        } else {
-            0
-        };
-        // Half a point for standing still, so that a throttled agent gets less; and, only to decide
-        // between equals, up to a thousandth for being busy.
-        let throttle = (this.throttle * 0.5 * MILLION as f64) as i64;
-        let busy = 1_000 * this.in_hand.len() as i64 / i64::from(this.slots);
-        history - i64::from(this.queue.len()) * (MILLION / 10) - throttle - busy.min(1_000)
+        best <= -i64::from(len) * QUEUED_WEIGHT - THROTTLE_WEIGHT - BUSY_WEIGHT
     }
 
     /// Where a piece of data is, as far as anybody knows. The table is bounded.
-    pub(crate) fn note_location(&mut self, task: TaskRef, agent: AgentId) {
+    pub(crate) fn note_location(&mut self, data: DataKey, agent: AgentId) {
         const LOCATIONS_MAX: usize = 1 << 16;
-        if let Some(locality) = self.tasks[task].locality() {
-            self.locations.insert(locality.key, agent);
-            if self.locations.len() > LOCATIONS_MAX {
-                self.locations.pop_first();
-            }
+        self.locations.insert(data, agent);
+        if self.locations.len() > LOCATIONS_MAX {
+            self.locations.pop_first();
         }
     }
+}
+
+/// How an agent compares with others of its cohort, whatever the task.
+fn ranking_key(agent: &Agent, capabilities: &Capabilities) -> i64 {
+    if agent.liveness != Liveness::Alive {
+        return ABSENT;
+    }
+    if capabilities.matching_strategy == Matching::EarliestFinish {
+        let in_hand = agent.record.mean_duration.unwrap_or(UNKNOWN_COST).0 / 2;
+        let backlog = agent
+            .queued_cost
+            .0
+            .saturating_add(in_hand.saturating_mul(agent.in_hand.len() as u64));
+        let speed = agent.record.speed * f64::from(agent.slots) * (1.0 - agent.throttle);
+        let wait = Span(backlog).mul_f64(1.0 / speed.max(1e-6));
+        return -i64::try_from(wait.0).unwrap_or(i64::MAX);
+    }
+    let history = if capabilities.consider_history {
+        (agent.record.success_rate() * capabilities.history_weight * MILLION as f64) as i64
+    } else {
+        0
+    };
+    let throttle = (agent.throttle * THROTTLE_WEIGHT as f64) as i64;
+    let in_hand = agent.in_hand.len() as i64;
+    let slots = i64::from(agent.slots);
+    let busy = match in_hand {
+        0 => 0,
+        _ if in_hand >= slots => BUSY_WEIGHT,
+        _ => BUSY_WEIGHT * in_hand / slots,
+    };
+    history - i64::from(agent.queue.len()) * QUEUED_WEIGHT - throttle - busy
 }
 
 fn is_fresh(class: &Class, agents: &Agents, config: &Config, now: Time) -> bool {

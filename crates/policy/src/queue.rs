@@ -536,8 +536,10 @@ impl Strand {
     /// to change, which makes the entry stale.
     fn remove(&mut self, tasks: &Tasks, task: TaskRef) {
         let entry = Entry::new(task, &tasks[task]);
-        if !self.remove_stray(tasks[task].key(), entry) {
-            self.trim_front(tasks);
+        if self.strays.is_none() || !self.remove_stray(tasks[task].key(), entry) {
+            if self.sorted.front() != Some(&entry) {
+                self.trim_front(tasks);
+            }
             if self.sorted.front() == Some(&entry) {
                 self.sorted.pop_front();
             } else if self.sorted.back() == Some(&entry) {

@@ -68,13 +68,14 @@ impl Scheduler {
     /// more than comes about by chance. Asked for every task, so it looks at no others.
     fn is_busier_than_need_be(&mut self, agent: AgentRef) -> bool {
         let len = self.agents[agent].queue.len();
-        if len <= self.config.thresholds.busy_threshold {
+        let by_chance = 1 + len / 16;
+        if len <= self.config.thresholds.busy_threshold || self.best_has_surely(len - by_chance) {
             return false;
         }
         self.update_rankings();
         let best = self.agents.best_placed();
         let shortest = best.map_or(len, |best| self.agents[best].queue.len());
-        len.saturating_sub(shortest) > 1 + len / 16
+        len.saturating_sub(shortest) > by_chance
     }
 
     /// A task on the queue of `busy`, and who shall have it: an agent that cannot do tasks of `class`,

@@ -38,4 +38,6 @@ refs! {
     JobRef;
     /// Somebody who submitted tasks.
     UserRef;
+    /// A place on a list of agents of a cohort.
+    Seat;
 }

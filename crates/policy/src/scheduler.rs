@@ -70,7 +70,7 @@ pub struct Scheduler {
     pub(crate) copies: u32,
     /// Agents that run a slow task for whose second copy nobody had room. Some may be done with it.
     pub(crate) overdue: BTreeSet<AgentRef>,
-    /// Agents that are kept full and hold tasks they have not started, by how many.
+    /// Agents that are kept full and hold tasks which wait for a slot, by how many are not started.
     pub(crate) backlogged: BTreeSet<(u32, AgentRef)>,
     /// Queued tasks with others behind them, in the order in which the whole fleet should start them.
     pub(crate) chained: BTreeSet<(Reverse<Priority>, OrderKey, TaskRef)>,
@@ -88,6 +88,8 @@ pub struct Scheduler {
     pub(crate) stale_ranks: Vec<AgentRef>,
     /// Agents that their cohort's tree of victims is behind.
     pub(crate) stale_loot: Vec<AgentRef>,
+    /// Agents that the set of backlogged ones is behind.
+    pub(crate) stale_backlog: Vec<AgentRef>,
 }
 
 impl Scheduler {
@@ -131,6 +133,7 @@ impl Scheduler {
             samples: VecDeque::new(),
             stale_ranks: Vec::new(),
             stale_loot: Vec::new(),
+            stale_backlog: Vec::new(),
         }
     }
 
@@ -138,21 +141,43 @@ impl Scheduler {
     pub fn handle(&mut self, now: Time, input: Input, actions: &mut Vec<Action>) {
         self.now = self.now.max(now);
         match input {
-            Input::TasksSubmitted { job, tasks } => self.submit(job, tasks, actions),
-            Input::AgentJoined(spec) => self.agent_joined(spec, actions),
-            Input::AgentLeft { agent, tasks } => self.agent_left(agent, tasks, actions),
-            Input::AgentDrained(agent) => self.agent_drained(agent, actions),
-            Input::AgentHeard { agent, vitals } => self.agent_heard(agent, vitals, actions),
-            Input::WorkRequested { agent, want } => self.work_requested(agent, want, actions),
-            Input::StealRequested { agent } => self.steal_requested(agent, actions),
-            Input::TaskStarted { task, lease } => self.task_started(task, lease, actions),
+            Input::TasksSubmitted { job, tasks } => self.submit(job, &tasks, actions),
+            // These hold nothing that has to be dropped; to forget them saves finding that out.
+            Input::WorkRequested { agent, want } => {
+                core::mem::forget(input);
+                self.work_requested(agent, want, actions);
+            }
+            Input::TaskStarted { task, lease } => {
+                core::mem::forget(input);
+                self.task_started(task, lease, actions);
+            }
             Input::TaskFinished {
                 task,
                 lease,
                 outcome,
             } => {
+                core::mem::forget(input);
                 self.task_finished(task, lease, outcome, actions);
             }
+            other => self.handle_other(other, actions),
+        }
+        self.announce_timer(actions);
+    }
+
+    /// Takes in what does not happen with every task. Apart, so that what does finds its code close
+    /// together.
+    #[inline(never)]
+    fn handle_other(&mut self, input: Input, actions: &mut Vec<Action>) {
+        match input {
+            Input::TasksSubmitted { .. }
+            | Input::WorkRequested { .. }
+            | Input::TaskStarted { .. }
+            | Input::TaskFinished { .. } => unreachable!("handled with every task"),
+            Input::AgentJoined(spec) => self.agent_joined(spec, actions),
+            Input::AgentLeft { agent, tasks } => self.agent_left(agent, tasks, actions),
+            Input::AgentDrained(agent) => self.agent_drained(agent, actions),
+            Input::AgentHeard { agent, vitals } => self.agent_heard(agent, vitals, actions),
+            Input::StealRequested { agent } => self.steal_requested(agent, actions),
             Input::TaskYielded {
                 task,
                 lease,
@@ -182,7 +207,6 @@ impl Scheduler {
             Input::ConfigChanged(config) => self.change_config(*config, actions),
             Input::AgentSilent(agent) => self.agent_silent(agent, actions),
         }
-        self.announce_timer(actions);
     }
 
     /// When the next `Tick` is due.

@@ -229,7 +229,7 @@ impl Scheduler {
 
     /// A task waits on a queue: an idle agent that may steal it does so at once.
     pub(crate) fn offer(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
-        if self.agents.hungry_count == 0 {
+        if self.agents.idle_count == 0 {
             return;
         }
         let this = &self.tasks[task];
@@ -241,24 +241,19 @@ impl Scheduler {
         self.refresh_class(class);
         for index in 0..self.lots.class_at(class).capable.len() {
             let (cohort, _) = self.lots.class_at(class).capable[index];
-            if self.agents.cohort(cohort).hungry.is_empty() {
-                continue;
-            }
-            // The latest to fall idle is asked first.
-            let hungry: Vec<AgentRef> = self
-                .agents
-                .cohort(cohort)
-                .hungry
-                .iter()
-                .rev()
-                .copied()
-                .collect();
-            for thief in hungry.into_iter().filter(|thief| *thief != victim) {
-                if self.would_take(thief, lot) {
+            // The latest to fall idle is asked first. Whoever is fed leaves the list, and only somebody
+            // who was asked before takes its place there.
+            let mut left = self.agents.cohort(cohort).idle.len();
+            while left > 0 {
+                left -= 1;
+                let Some(thief) = self.agents.cohort(cohort).idle.get(left).copied() else {
+                    continue;
+                };
+                if thief != victim && self.would_take(thief, lot) {
                     self.feed(thief, actions);
-                }
-                if self.tasks[task].state != State::Queued {
-                    return;
+                    if self.tasks[task].state != State::Queued {
+                        return;
+                    }
                 }
             }
         }
@@ -283,22 +278,14 @@ impl Scheduler {
         {
             return;
         }
-        let holders: Vec<AgentRef> = self
-            .backlogged
-            .iter()
-            .rev()
-            .map(|(_, agent)| *agent)
-            .collect();
-        for holder in holders.into_iter().filter(|holder| *holder != thief) {
-            let this = &self.agents[holder];
-            let has_backlog = this.in_hand.len() as u32 > this.slots;
-            if !has_backlog || this.liveness != Liveness::Alive {
-                continue;
-            }
-            if let Some(task) = self.unstarted_loot(holder, thief) {
-                self.retract(task, Some(thief), false, actions);
-                return;
-            }
+        self.update_backlog();
+        let holders = self.backlogged.iter().rev().map(|(_, agent)| *agent);
+        let others = holders
+            .filter(|holder| *holder != thief)
+            .filter(|holder| self.agents[*holder].liveness == Liveness::Alive);
+        let loot = |holder| self.unstarted_loot(holder, thief);
+        if let Some(task) = others.into_iter().find_map(loot) {
+            self.retract(task, Some(thief), false, actions);
         }
     }
 

@@ -91,6 +91,10 @@ impl Scheduler {
             return;
         }
         self.agents[agent].check_at = Time::MAX;
+        let (next, is_overdue) = self.look_at_tasks_of(agent);
+        if !is_overdue {
+            return self.set_check(agent, next);
+        }
         let mut stragglers = 0;
         for InHand { task, lease } in self.agents[agent].in_hand.clone() {
             let Some((held, started)) = self.running_under(task, lease) else {
@@ -110,7 +114,8 @@ impl Scheduler {
             if stragglers >= self.agents[agent].slots {
                 self.move_away_from(agent, actions);
             }
-            self.set_next_check(agent);
+            let (next, _) = self.look_at_tasks_of(agent);
+            self.set_check(agent, next);
         }
     }
 
@@ -125,10 +130,10 @@ impl Scheduler {
         Some((Held::Copy, copy.started))
     }
 
-    /// Sets the alarm for the next task that can be overdue; one that already is, is looked at again
-    /// when it has run half as long again.
-    fn set_next_check(&mut self, agent: AgentRef) {
-        let mut next = Time::MAX;
+    /// When the next task of an agent can be overdue, and whether one is. One that already is, is
+    /// looked at again when it has run half as long again.
+    fn look_at_tasks_of(&self, agent: AgentRef) -> (Time, bool) {
+        let (mut next, mut is_overdue) = (Time::MAX, false);
         for InHand { task, lease } in &self.agents[agent].in_hand {
             let Some((_, started)) = self.running_under(*task, *lease) else {
                 continue;
@@ -140,10 +145,11 @@ impl Scheduler {
             } else {
                 due.straggler
             };
+            is_overdue |= due.straggler.min(due.time_limit) <= self.now;
             next = next.min(due.time_limit).min(straggler);
             next = next.min(self.next_look(*task, started));
         }
-        self.set_check(agent, next);
+        (next, is_overdue)
     }
 
     fn time_limit_passed(&mut self, task: TaskRef, held: Held, actions: &mut Vec<Action>) {
@@ -271,9 +277,8 @@ impl Scheduler {
         extra.copied = true;
         self.copies += 1;
         self.tallies.speculations += 1;
-        self.begin_lease(task, agent, lease);
+        let agent = self.begin_lease(task, agent, lease);
         let (id, attempt) = (self.tasks[task].id, u32::from(self.tasks[task].attempts));
-        let agent = self.agents[agent].id;
         let reason = Reason::Speculation(first);
         actions.push(Action::Assign {
             task: id,
@@ -307,12 +312,9 @@ impl Scheduler {
             .capable
             .iter()
             .map(|(cohort, _)| *cohort);
-        let mut hungry =
-            cohorts.flat_map(|cohort| self.agents.cohort(cohort).hungry.iter().rev().copied());
-        hungry.find(|agent| {
-            let this = &self.agents[*agent];
-            *agent != holder && this.has_free_slot() && admission.bar(this, lot).is_none()
-        })
+        let mut idle =
+            cohorts.flat_map(|cohort| self.agents.cohort(cohort).idle.iter().rev().copied());
+        idle.find(|agent| *agent != holder && admission.bar(&self.agents[*agent], lot).is_none())
     }
 
     /// Every slot of an agent is taken by a slow task: what waits behind them moves to agents that

@@ -20,6 +20,7 @@ use crate::{Action, Reason, Report, Scheduler, SubmitError};
 const ERRORS_MAX: usize = 100;
 
 /// What was found out while a submission was checked.
+#[derive(Default)]
 pub(crate) struct Checked {
     /// Dependencies within the submission, none if there are no edges.
     graph: Option<Graph>,
@@ -32,27 +33,21 @@ pub(crate) struct Checked {
 }
 
 impl Scheduler {
-    pub(crate) fn submit(&mut self, job: JobSpec, tasks: Vec<TaskSpec>, actions: &mut Vec<Action>) {
-        match self.check_submission(&job, &tasks) {
-            Ok(checked) => self.accept(job, tasks, &checked, actions),
-            Err(mut errors) => {
-                errors.truncate(ERRORS_MAX);
-                report(
-                    Report::Refused {
-                        job: job.id,
-                        errors: errors.into(),
-                    },
-                    actions,
-                );
-            }
+    pub(crate) fn submit(&mut self, job: JobSpec, tasks: &[TaskSpec], actions: &mut Vec<Action>) {
+        let mut checked = Checked::default();
+        if self.check_submission(&job, tasks, &mut checked, actions) {
+            self.accept(job, tasks, &checked, actions);
         }
     }
 
+    /// Whether all is well with a submission. Reports why it is not.
     pub(crate) fn check_submission(
         &mut self,
         job: &JobSpec,
         tasks: &[TaskSpec],
-    ) -> Result<Checked, Vec<SubmitError>> {
+        checked: &mut Checked,
+        actions: &mut Vec<Action>,
+    ) -> bool {
         let mut errors = Vec::new();
         if let Some(known) = self.jobs.find(job.id) {
             let owner = self.jobs[known].spec.user;
@@ -62,31 +57,43 @@ impl Scheduler {
         }
         let positions = Positions::new(tasks);
         self.check_ids(tasks, &positions, &mut errors);
-        let mut checked = Checked {
-            graph: None,
-            chains: Vec::new(),
-            earlier: Vec::new(),
-            standbys: Vec::new(),
-        };
-        let pairs = self.check_dependencies(tasks, &positions, &mut checked, &mut errors);
-        self.check_each(job, tasks, &positions, &mut checked, &mut errors);
-        if errors.is_empty() && !pairs.is_empty() {
-            let graph = Graph::new(tasks.len(), &pairs);
-            match graph.order() {
-                Ok(order) => {
-                    checked.chains =
-                        graph.longest_chains(&order, |at| self.likely_cost(&tasks[at]).0);
-                    checked.graph = Some(graph);
-                }
-                Err(circle) => {
-                    errors.push(SubmitError::Cycle(name_circle(&circle, |at| tasks[at].id)));
-                }
-            }
+        // Most tasks ask for nothing that could be wrong.
+        if !is_free(job) || !tasks.iter().all(is_plain) {
+            self.check_wishes(job, tasks, &positions, checked, &mut errors);
         }
         if errors.is_empty() {
-            Ok(checked)
-        } else {
-            Err(errors)
+            return true;
+        }
+        errors.truncate(ERRORS_MAX);
+        let (job, errors) = (job.id, errors.into());
+        report(Report::Refused { job, errors }, actions);
+        false
+    }
+
+    /// Checks all that a submission says besides ids.
+    #[inline(never)]
+    fn check_wishes(
+        &mut self,
+        job: &JobSpec,
+        tasks: &[TaskSpec],
+        positions: &Positions,
+        checked: &mut Checked,
+        errors: &mut Vec<SubmitError>,
+    ) {
+        let pairs = self.check_dependencies(tasks, positions, checked, errors);
+        self.check_each(job, tasks, positions, checked, errors);
+        if !errors.is_empty() || pairs.is_empty() {
+            return;
+        }
+        let graph = Graph::new(tasks.len(), &pairs);
+        match graph.order() {
+            Ok(order) => {
+                checked.chains = graph.longest_chains(&order, |at| self.likely_cost(&tasks[at]).0);
+                checked.graph = Some(graph);
+            }
+            Err(circle) => {
+                errors.push(SubmitError::Cycle(name_circle(&circle, |at| tasks[at].id)));
+            }
         }
     }
 
@@ -215,17 +222,19 @@ impl Scheduler {
     fn accept(
         &mut self,
         job: JobSpec,
-        specs: Vec<TaskSpec>,
+        specs: &[TaskSpec],
         checked: &Checked,
         actions: &mut Vec<Action>,
     ) {
         let mut places = self.insert_all(job, specs, checked, actions);
-        places.retain(|task| {
-            let this = &self.tasks[*task];
-            this.state == State::Waiting && this.dependencies_left == 0
-        });
-        if checked.graph.is_some() {
-            self.put_in_order(&mut places);
+        if checked.has_links() {
+            places.retain(|task| {
+                let this = &self.tasks[*task];
+                this.state == State::Waiting && this.dependencies_left == 0
+            });
+            if checked.graph.is_some() {
+                self.put_in_order(&mut places);
+            }
         }
         for task in places {
             self.make_ready(task, actions);
@@ -236,7 +245,7 @@ impl Scheduler {
     pub(crate) fn insert_all(
         &mut self,
         job: JobSpec,
-        specs: Vec<TaskSpec>,
+        specs: &[TaskSpec],
         checked: &Checked,
         actions: &mut Vec<Action>,
     ) -> SmallVec<[TaskRef; 4]> {
@@ -256,38 +265,36 @@ impl Scheduler {
         let mut places = SmallVec::with_capacity(count);
         for (position, spec) in (0..).zip(specs) {
             let chain = checked.chains.get(position as usize).copied();
-            let chain = chain.unwrap_or(0);
-            places.push(self.insert_task(job, spec, position, chain, actions));
+            let place = self.insert_task((job, user), spec, position, chain.unwrap_or(0));
+            if let Some(deadline) = spec.deadline {
+                self.watch_deadline(place, deadline, actions);
+            }
+            places.push(place);
         }
-        self.link(&places, checked);
+        if checked.has_links() {
+            self.link(&places, checked);
+        }
         places
     }
 
     fn insert_task(
         &mut self,
-        job: JobRef,
-        spec: TaskSpec,
+        (job, user): (JobRef, UserRef),
+        spec: &TaskSpec,
         position: u32,
         chain: u64,
-        actions: &mut Vec<Action>,
     ) -> TaskRef {
         let kind = self.lots.kind(&spec.kind);
-        let user = self.jobs[job].user;
         let lot = self.lot_for(kind, spec.priority, user, spec.cost);
         let likely = spec
             .cost
             .or_else(|| self.lots.kind_at(kind).durations.median());
         self.arrivals += 1;
-        let has_extra =
-            spec.deadline.is_some() || spec.locality.is_some() || spec.fallback != Fallback::None;
-        let extra = has_extra.then(|| {
-            Box::new(Extra {
-                deadline: spec.deadline.unwrap_or(Time::MAX),
-                locality: spec.locality,
-                fallback: spec.fallback,
-                ..Extra::default()
-            })
-        });
+        let dependents = if self.orphans.is_empty() {
+            NO_EDGE
+        } else {
+            self.orphans.remove(&spec.id).unwrap_or(NO_EDGE)
+        };
         let place = self.tasks.insert(Task {
             id: spec.id,
             arrival: self.arrivals,
@@ -298,7 +305,7 @@ impl Scheduler {
             assigned: self.now,
             lease: Lease(0),
             reason: Reason::Named,
-            extra,
+            extra: extra_of(spec),
             job,
             kind,
             lot,
@@ -306,7 +313,7 @@ impl Scheduler {
             stamp: 0,
             position,
             dependencies_left: 0,
-            dependents: self.orphans.remove(&spec.id).unwrap_or(NO_EDGE),
+            dependents,
             attempts: 0,
             moves: 0,
             priority: spec.priority,
@@ -321,9 +328,6 @@ impl Scheduler {
         self.counts.waiting += 1;
         self.limits.task_begins(user);
         self.small_live += u64::from(!self.lots.at(lot).large);
-        if let Some(deadline) = spec.deadline {
-            self.watch_deadline(place, deadline, actions);
-        }
         place
     }
 
@@ -443,6 +447,37 @@ impl Scheduler {
         self.tasks[task].since = self.now;
         self.place(task, None, actions);
     }
+}
+
+impl Checked {
+    /// Whether some of the tasks are tied to others.
+    fn has_links(&self) -> bool {
+        self.graph.is_some() || !self.earlier.is_empty() || !self.standbys.is_empty()
+    }
+}
+
+/// Whether a job leaves it to the scheduler where its tasks go, and whether they wait.
+fn is_free(job: &JobSpec) -> bool {
+    job.onto.is_none() && job.unplaceable == Unplaceable::Hold
+}
+
+/// Whether a task waits for nothing and has no deadline and no fallback.
+fn is_plain(task: &TaskSpec) -> bool {
+    task.dependencies.is_empty() && task.deadline.is_none() && task.fallback == Fallback::None
+}
+
+/// What few tasks have, if this one does.
+fn extra_of(spec: &TaskSpec) -> Option<Box<Extra>> {
+    let has_extra =
+        spec.deadline.is_some() || spec.locality.is_some() || spec.fallback != Fallback::None;
+    has_extra.then(|| {
+        Box::new(Extra {
+            deadline: spec.deadline.unwrap_or(Time::MAX),
+            locality: spec.locality,
+            fallback: spec.fallback,
+            ..Extra::default()
+        })
+    })
 }
 
 /// Where each id of a submission is.

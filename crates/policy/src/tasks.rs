@@ -226,11 +226,20 @@ impl Tasks {
         place
     }
 
-    pub(crate) fn remove(&mut self, place: TaskRef) -> Task {
+    pub(crate) fn remove(&mut self, place: TaskRef) -> Gone {
         let entry = &mut self.entries[place.index()];
         assert!(!entry.is_vacant(), "removed a task twice");
-        let vacant = Task::vacant(entry.stamp.wrapping_add(1), self.vacant);
-        let task = core::mem::replace(entry, vacant);
+        let task = Gone {
+            id: entry.id,
+            cost: entry.known_cost(),
+            extra: entry.extra.take(),
+            job: entry.job,
+            kind: entry.kind,
+            lot: entry.lot,
+            dependents: entry.dependents,
+            priority: entry.priority,
+        };
+        entry.vacate(self.vacant);
         self.vacant = Some(place);
         self.len -= 1;
         if self.len == 0 {
@@ -273,36 +282,26 @@ impl Tasks {
     }
 }
 
+/// What is left to do with a task that is over concerns this.
+#[derive(Debug)]
+pub(crate) struct Gone {
+    pub(crate) id: TaskId,
+    pub(crate) cost: Option<Span>,
+    pub(crate) extra: Option<Box<Extra>>,
+    pub(crate) job: JobRef,
+    pub(crate) kind: KindRef,
+    pub(crate) lot: LotRef,
+    /// The first edge to a task that waited for this one.
+    pub(crate) dependents: u32,
+    pub(crate) priority: Priority,
+}
+
 impl Task {
-    /// A place without a task. It remembers the next such place instead of an edge.
-    fn vacant(stamp: u32, next: Option<TaskRef>) -> Self {
-        Self {
-            id: TaskId(0),
-            arrival: 0,
-            slack: 0,
-            cost: Span::ZERO,
-            created: Time::ZERO,
-            since: Time::ZERO,
-            assigned: Time::ZERO,
-            lease: Lease(0),
-            reason: Reason::Named,
-            extra: None,
-            job: JobRef::new(0),
-            kind: KindRef::new(0),
-            lot: LotRef::new(0),
-            agent: AgentRef::new(0),
-            stamp,
-            position: 0,
-            dependencies_left: 0,
-            dependents: next.map_or(NO_EDGE, |next| next.index() as u32),
-            attempts: 0,
-            moves: 0,
-            priority: Priority::NORMAL,
-            state: State::Waiting,
-            settled: false,
-            class_bit: 0,
-            doomed: false,
-        }
+    /// Makes this a place without a task. It remembers the next such place instead of an edge.
+    fn vacate(&mut self, next: Option<TaskRef>) {
+        self.arrival = 0;
+        self.stamp = self.stamp.wrapping_add(1);
+        self.dependents = next.map_or(NO_EDGE, |next| next.index() as u32);
     }
 
     fn is_vacant(&self) -> bool {

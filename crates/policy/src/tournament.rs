@@ -70,14 +70,16 @@ impl Ranking {
             self.grow(position);
         }
         let mut node = self.leaves() + position;
-        self.nodes[node] = key;
-        while node > 1 {
-            node /= 2;
-            let winner = self.nodes[2 * node].max(self.nodes[2 * node + 1]);
-            if self.nodes[node] == winner {
+        let mut winner = key;
+        let nodes = self.nodes.as_mut_slice();
+        // The key at `node` is replaced; unless that changes nothing, so may be the one above.
+        while nodes[node] != winner {
+            nodes[node] = winner;
+            if node == 1 {
                 return;
             }
-            self.nodes[node] = winner;
+            winner = winner.max(nodes[node ^ 1]);
+            node /= 2;
         }
     }
 

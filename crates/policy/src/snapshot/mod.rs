@@ -82,7 +82,6 @@ pub struct Snapshot {
     alarms_sweep_at: u64,
     locations: Vec<(DataKey, AgentId)>,
     /// Agents by place, with the number of tasks that they have not started.
-    backlogged: Vec<(u32, u32)>,
     probes: Vec<(SkillId, u32)>,
     stale_ranks: Vec<u32>,
     stale_loot: Vec<u32>,
@@ -199,7 +198,6 @@ struct AgentFacts {
     dispatch: Dispatch,
     cohort: u32,
     position: u32,
-    hungry_at: Option<u32>,
     queue: Vec<LevelShape>,
     queued_cost: Span,
     /// Tasks by their arrival, in the order of the list.
@@ -255,6 +253,7 @@ struct CohortFacts {
     members: Vec<Option<u32>>,
     vacant: Vec<u32>,
     hungry: Vec<u32>,
+    idle: Vec<u32>,
     /// What the trees know, which may be behind what is so.
     ranking: Vec<i64>,
     victims: Vec<Loot>,

@@ -16,17 +16,17 @@ use super::{
     TaskFacts, UserFacts,
 };
 use crate::Scheduler;
-use crate::agents::{Agent, Agents, Appetite, Cohort, InHand, Record, SkillRecord};
+use crate::agents::{Agent, Agents, Appetite, Cohort, InHand, Record, SkillRecord, Stale};
 use crate::dependencies::{Dependent, Edges};
 use crate::endings::DeadLetter;
 use crate::id_table::{IdTable, Known};
 use crate::jobs::{Job, Jobs};
 use crate::limits::{Group, Limits, User};
 use crate::lots::{Class, Durations, Kind, Lot, LotTraits, Lots, class_bit};
-use crate::metrics::Tallies;
+use crate::metrics::{Tallies, bounds_of};
 use crate::paged::Paged;
 use crate::queue::Queue;
-use crate::refs::{AgentRef, ClassRef, CohortRef, JobRef, KindRef, LotRef, TaskRef, UserRef};
+use crate::refs::{AgentRef, ClassRef, CohortRef, JobRef, KindRef, LotRef, Seat, TaskRef, UserRef};
 use crate::tasks::{Copy, Extra, NO_EDGE, State, Task, Tasks};
 use crate::timers::Timers;
 use crate::tournament::{Ranking, Victims};
@@ -71,7 +71,6 @@ impl Scheduler {
             alarms_set,
             alarms_sweep_at,
             locations,
-            backlogged,
             probes,
             stale_ranks,
             stale_loot,
@@ -116,8 +115,6 @@ impl Scheduler {
         )?;
         let overdue = overdue.into_iter().map(|agent| sizes.agent(agent));
         let overdue = overdue.collect::<Result<_>>()?;
-        let places = |(number, agent): (u32, u32)| Ok((number, sizes.agent(agent)?));
-        let backlogged = backlogged.into_iter().map(places).collect::<Result<_>>()?;
         let probes = probes
             .into_iter()
             .map(|(skill, agent)| Ok((skill, sizes.agent(agent)?)));
@@ -145,7 +142,7 @@ impl Scheduler {
             retracts,
             copies,
             overdue,
-            backlogged,
+            backlogged: BTreeSet::new(),
             chained: BTreeSet::new(),
             probes: probes.collect::<Result<_>>()?,
             dead: dead
@@ -159,7 +156,12 @@ impl Scheduler {
             samples: VecDeque::new(),
             stale_ranks: sizes.agents_at(stale_ranks)?,
             stale_loot: sizes.agents_at(stale_loot)?,
+            stale_backlog: Vec::new(),
         };
+        let agents: Vec<AgentRef> = scheduler.agents.iter().map(|(agent, _)| agent).collect();
+        for agent in agents {
+            scheduler.note_backlog(agent);
+        }
         scheduler.fill_queues(&shapes)?;
         if !counts.balance() || scheduler.tasks.iter().count() as u64 != counts.live() {
             return Err(SnapshotError::Unbalanced);
@@ -421,7 +423,7 @@ fn restore_agents(
         cohort_of: BTreeMap::new(),
         generation,
         total_slots: 0,
-        hungry_count: 0,
+        idle_count: 0,
     };
     for (place, facts) in facts.into_iter().enumerate() {
         let agent = facts
@@ -436,12 +438,25 @@ fn restore_agents(
     for (place, facts) in cohorts.into_iter().enumerate() {
         let cohort = restore_cohort(facts, sizes)?;
         agents.best.set(place, cohort.ranking.best_key());
-        agents.hungry_count += cohort.hungry.len();
+        seat_members(&mut agents, &cohort)?;
         let key = (cohort.skills.clone(), cohort.resources.clone());
         agents.cohort_of.insert(key, CohortRef::new(place));
         agents.cohorts.push(cohort);
     }
     Ok(agents)
+}
+
+/// Tells the agents on the lists of a cohort where they are.
+fn seat_members(agents: &mut Agents, cohort: &Cohort) -> Result<()> {
+    const ABSENT: SnapshotError = SnapshotError::Unknown("an agent");
+    for (at, agent) in cohort.hungry.iter().enumerate() {
+        agents.get_mut(*agent).ok_or(ABSENT)?.hungry_at = Some(Seat::new(at));
+    }
+    for (at, agent) in cohort.idle.iter().enumerate() {
+        agents.get_mut(*agent).ok_or(ABSENT)?.idle_at = Some(Seat::new(at));
+    }
+    agents.idle_count += cohort.idle.len();
+    Ok(())
 }
 
 fn restore_agent(facts: AgentFacts, sizes: &Sizes) -> Result<Agent> {
@@ -454,7 +469,6 @@ fn restore_agent(facts: AgentFacts, sizes: &Sizes) -> Result<Agent> {
         dispatch,
         cohort,
         position,
-        hungry_at,
         queue: _,
         queued_cost,
         in_hand,
@@ -476,6 +490,13 @@ fn restore_agent(facts: AgentFacts, sizes: &Sizes) -> Result<Agent> {
         loot_is_stale,
         record,
     } = facts;
+    let mut stale = Stale::default();
+    if rank_is_stale {
+        stale.add(Stale::RANK);
+    }
+    if loot_is_stale {
+        stale.add(Stale::LOOT);
+    }
     let held = |(arrival, lease)| {
         Ok(InHand {
             task: sizes.task(arrival)?,
@@ -494,10 +515,10 @@ fn restore_agent(facts: AgentFacts, sizes: &Sizes) -> Result<Agent> {
         large_in_hand,
         dispatch,
         liveness,
-        rank_is_stale,
-        loot_is_stale,
+        stale,
         bypassed,
-        hungry_at,
+        hungry_at: None,
+        idle_at: None,
         in_hand: in_hand.into_iter().map(held).collect::<Result<_>>()?,
         check_at,
         throttle,
@@ -505,6 +526,7 @@ fn restore_agent(facts: AgentFacts, sizes: &Sizes) -> Result<Agent> {
         used,
         incarnation,
         awaited,
+        listed_backlog: 0,
         last_heard,
         round_trip,
         robbed_at,
@@ -563,6 +585,7 @@ fn restore_cohort(facts: CohortFacts, sizes: &Sizes) -> Result<Cohort> {
         members,
         vacant,
         hungry,
+        idle,
         ranking,
         victims,
     } = facts;
@@ -581,10 +604,8 @@ fn restore_cohort(facts: CohortFacts, sizes: &Sizes) -> Result<Cohort> {
             .collect(),
         ranking: Ranking::with_keys(&ranking),
         victims: Victims::with_all(&victims),
-        hungry: hungry
-            .into_iter()
-            .map(|place| sizes.agent(place))
-            .collect::<Result<_>>()?,
+        hungry: sizes.agents_at(hungry)?,
+        idle: sizes.agents_at(idle)?,
         appetite: Appetite::default(),
     })
 }
@@ -609,11 +630,13 @@ fn restore_lots(
             user,
             large,
         } = facts;
+        let class = sizes.class(class)?;
         let lot = Lot {
-            class: sizes.class(class)?,
+            class,
             group,
             user: sizes.user(user)?,
             large,
+            needy: !restored.class_at(class).needs.is_empty(),
         };
         restored.lot_of.insert(lot, LotRef::new(place));
         restored.lots.push(lot);
@@ -718,6 +741,7 @@ fn restore_limits(
         groups: BTreeMap::new(),
         users: Vec::new(),
         user_of: BTreeMap::new(),
+        latest: None,
         active_weight,
         queued,
     };
@@ -782,6 +806,7 @@ fn restore_tallies(facts: TallyFacts) -> Tallies {
         waits,
         waited,
         histogram,
+        bounds: bounds_of(&rules),
         samples,
         deadline_misses,
         retries,

@@ -14,7 +14,7 @@ use super::{
     UserFacts,
 };
 use crate::Scheduler;
-use crate::agents::{Agent, Cohort, Record, SkillRecord};
+use crate::agents::{Agent, Cohort, Record, SkillRecord, Stale};
 use crate::endings::DeadLetter;
 use crate::jobs::Job;
 use crate::limits::{Group, Limits, User};
@@ -99,11 +99,6 @@ impl Scheduler {
                 .iter()
                 .map(|(key, agent)| (*key, *agent))
                 .collect(),
-            backlogged: self
-                .backlogged
-                .iter()
-                .map(|(n, agent)| (*n, agent.index() as u32))
-                .collect(),
             probes: self
                 .probes
                 .iter()
@@ -148,10 +143,11 @@ impl Scheduler {
             large_in_hand,
             dispatch,
             liveness,
-            rank_is_stale,
-            loot_is_stale,
+            stale,
             bypassed,
-            hungry_at,
+            // Follow from the lists of its cohort.
+            hungry_at: _,
+            idle_at: _,
             in_hand,
             check_at,
             throttle,
@@ -159,6 +155,8 @@ impl Scheduler {
             used,
             incarnation,
             awaited,
+            // Worked out anew when it is asked for.
+            listed_backlog: _,
             last_heard,
             round_trip,
             robbed_at,
@@ -176,7 +174,6 @@ impl Scheduler {
             dispatch: *dispatch,
             cohort: cohort.index() as u32,
             position: *position,
-            hungry_at: *hungry_at,
             queue: queue.shape(),
             queued_cost: *queued_cost,
             in_hand: in_hand
@@ -197,8 +194,8 @@ impl Scheduler {
             refusals: *refusals,
             no_asking_until: *no_asking_until,
             check_at: *check_at,
-            rank_is_stale: *rank_is_stale,
-            loot_is_stale: *loot_is_stale,
+            rank_is_stale: stale.has(Stale::RANK),
+            loot_is_stale: stale.has(Stale::LOOT),
             record: record_facts(record),
         }
     }
@@ -274,6 +271,8 @@ fn tallies(tallies: &Tallies) -> TallyFacts {
         waits,
         waited,
         histogram,
+        // Follow from the rules.
+        bounds: _,
         samples,
         deadline_misses,
         retries,
@@ -409,6 +408,8 @@ fn lot(lot: &Lot) -> LotFacts {
         group,
         user,
         large,
+        // Follows from the class.
+        needy: _,
     } = *lot;
     LotFacts {
         class: class.index() as u32,
@@ -449,6 +450,7 @@ fn cohort(cohort: &Cohort) -> CohortFacts {
         ranking,
         victims,
         hungry,
+        idle,
         // Worked out anew when it is asked for.
         appetite: _,
     } = cohort;
@@ -460,7 +462,8 @@ fn cohort(cohort: &Cohort) -> CohortFacts {
             .map(|place| place.map(|place| place.index() as u32))
             .collect(),
         vacant: vacant.iter().map(|position| *position as u32).collect(),
-        hungry: hungry.iter().map(|agent| agent.index() as u32).collect(),
+        hungry: places_of(hungry),
+        idle: places_of(idle),
         ranking: ranking.keys().to_vec(),
         victims: victims.all().to_vec(),
     }
