@@ -329,7 +329,14 @@ $("steals").onclick = (event) => {
 };
 
 // ---- the small charts -------------------------------------------------------------------------
-const W = 560, H = 210, L = 44, B = 26, T = 10, R = 10;
+const H = 210, L = 44, B = 26, T = 10, R = 10;
+let W = 560;
+
+// A chart is drawn as wide as its place is, so that letters keep their size on a phone.
+function fitCharts() {
+  W = Math.max(260, $("queues").clientWidth || W);
+  for (const chart of ["queues", "utilization", "waits", "workers"]) $(chart).setAttribute("viewBox", `0 0 ${W} ${H}`);
+}
 
 function frame(xs, ys, x, y, xLabel, yLabel) {
   let svg = "";
@@ -427,7 +434,7 @@ function drawWorkers() {
   $("workers").innerHTML = svg;
 }
 
-function drawCharts() { drawQueues(); drawUtilization(); drawWaits(); drawWorkers(); }
+function drawCharts() { fitCharts(); drawQueues(); drawUtilization(); drawWaits(); drawWorkers(); }
 
 // ---- which run --------------------------------------------------------------------------------
 function show(index) {
