@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use loxley::{
-    Agent, AskError, Assignment, Fleet, Handle, Job, Scheduler, SubmitProblem, Task, TaskError,
-    Ticket,
+    Agent, AgentError, AskError, Assignment, Fleet, Handle, Job, Scheduler, SubmitProblem, Task,
+    TaskError, Ticket,
 };
 use loxley_balance::Rng;
 
@@ -166,14 +166,27 @@ impl Storm {
                     stale.push((&assignment).into());
                     self.scheduler.remove_agent(&name).unwrap();
                     thread::yield_now();
-                    self.scheduler.register_agent(Self::agent(agent)).unwrap();
+                    if !self.join(agent) {
+                        return;
+                    }
                 }
                 4 if !self.is_calm() => {
                     stale.push((&assignment).into());
-                    self.scheduler.register_agent(Self::agent(agent)).unwrap();
+                    if !self.join(agent) {
+                        return;
+                    }
                 }
                 _ => self.complete(&assignment),
             }
+        }
+    }
+
+    /// Registers an agent. False when all was done by others meanwhile, and the scheduler stopped.
+    fn join(&self, agent: usize) -> bool {
+        match self.scheduler.register_agent(Self::agent(agent)) {
+            Ok(()) => true,
+            Err(AgentError::Stopped) => false,
+            Err(error) => panic!("seed {}: {error}", self.seed),
         }
     }
 
