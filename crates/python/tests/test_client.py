@@ -193,10 +193,13 @@ def test_ctrl_c_ends_a_wait(access, service):
         # Whoever runs the tests in the background does not hear it, nor would what they start.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    assert script.stdout.readline() == "waits\n"
-    time.sleep(0.2)
-    script.send_signal(signal.SIGINT)
-    _, err = script.communicate(timeout=20)
+    try:
+        assert script.stdout.readline() == "waits\n"
+        time.sleep(0.2)
+        script.send_signal(signal.SIGINT)
+        _, err = script.communicate(timeout=20)
+    finally:
+        script.kill()
     assert err.rstrip().endswith("KeyboardInterrupt")
 
 

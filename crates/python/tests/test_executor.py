@@ -327,7 +327,7 @@ def test_a_process_is_replaced_after_so_many_calls():
         assert list(executor.map(square, range(6), chunksize=1)) == [n * n for n in range(6)]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_processes_by_multiprocessing(method):
     context = multiprocessing.get_context(method)
     with loxley.Executor(2, context) as executor:

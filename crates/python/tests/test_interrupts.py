@@ -16,16 +16,27 @@ def hear_ctrl_c():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def start(text, *arguments):
-    """A script in a session of its own, as if started from a shell."""
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(text), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=hear_ctrl_c,
-    )
+@pytest.fixture
+def start():
+    """Starts scripts in sessions of their own, as from a shell. None outlives its test."""
+    scripts = []
+
+    def start_script(text):
+        script = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(text)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=hear_ctrl_c,
+        )
+        scripts.append(script)
+        return script
+
+    yield start_script
+    for script in scripts:
+        script.kill()
+        script.wait()
 
 
 def is_there(process):
@@ -102,7 +113,7 @@ WAITS = {
 
 
 @pytest.mark.parametrize("wait", WAITS)
-def test_ctrl_c_ends_the_program_and_its_processes(wait):
+def test_ctrl_c_ends_the_program_and_its_processes(start, wait):
     script = start(BEGIN + WAITS[wait])
     processes = [int(number) for number in script.stdout.readline().split()]
     assert processes, script.communicate()[1]
@@ -113,7 +124,7 @@ def test_ctrl_c_ends_the_program_and_its_processes(wait):
     assert all_gone(processes)
 
 
-def test_ctrl_c_ends_a_simulation():
+def test_ctrl_c_ends_a_simulation(start):
     script = start(
         """
         from loxley import simulation
@@ -128,7 +139,7 @@ def test_ctrl_c_ends_a_simulation():
     assert err.rstrip().endswith("KeyboardInterrupt"), err
 
 
-def test_what_is_pending_is_done_before_the_interpreter_ends():
+def test_what_is_pending_is_done_before_the_interpreter_ends(start):
     script = start(
         """
         import loxley, time
@@ -140,7 +151,7 @@ def test_what_is_pending_is_done_before_the_interpreter_ends():
     assert script.communicate(timeout=30) == ("did 0\ndid 1\ndid 2\n", "")
 
 
-def test_processes_end_with_their_parent():
+def test_processes_end_with_their_parent(start):
     script = start(
         """
         import loxley, time

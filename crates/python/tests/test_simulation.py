@@ -1,6 +1,9 @@
 """The simulator from Python."""
 
+import functools
 import sys
+import threading
+import time
 
 import pytest
 from loxley import simulation
@@ -82,3 +85,17 @@ def test_records_become_tables():
     assert len(pandas.DataFrame(run.workers)) == len(run.workers)
     records = simulation.compare("bursty", ["pull", "push"], seeds=[1, 2])
     assert pandas.DataFrame(records).groupby("policy")["makespan_s"].mean().shape == (2,)
+
+
+def test_other_threads_go_on_while_a_simulation_runs():
+    runs = functools.partial(simulation.compare, "bursty", ["pull", "push"], seeds=range(60))
+    thread = threading.Thread(target=runs)
+    begin = last = time.monotonic()
+    longest = 0.0
+    thread.start()
+    while thread.is_alive():
+        time.sleep(0.001)
+        now = time.monotonic()
+        longest, last = max(longest, now - last), now
+    # Otherwise, it would be nearly all the time there was.
+    assert longest < 0.5 * (last - begin)
