@@ -37,8 +37,9 @@ pub(crate) fn test(suite: &Suite) -> Result<()> {
         return Ok(());
     }
     let environment = Environment::make(suite, "python3", "python-venv", REQUIREMENTS)?;
-    // The tests of the client talk to a real server.
-    suite.cargo(&["build", "--quiet", "-p", "loxley-cli"])?;
+    // The tests of the client talk to a real server. Asked for as a part of the workspace, it is the
+    // one that other steps have built; alone, it would be built again with fewer features.
+    suite.cargo(&["build", "--quiet", "--workspace", "--bin", "loxley"])?;
     let wheel = build_wheel(suite, &environment)?;
     environment.install(&wheel)?;
     let mypy = ["--config-file", "pyproject.toml"];

@@ -32,8 +32,12 @@ _PIECE_SECONDS = 0.003
 _SMALLEST_SECONDS = 0.001
 #: No piece is more than this share of what each process has left.
 _SHARES = 2
-#: While nobody knows how long calls take, a piece is this share of all: too little to matter.
+#: While nobody knows how long calls take, a piece is this share of all, and no more than so many calls:
+#: too little to matter if they are long. The very first is a single call, so that its result is there soon.
 _FIRST_SHARES = 1000
+_FIRST_MAX = 32
+#: So many seconds of a piece are not its calls: unpacking, packing, loading the function.
+_PIECE_OVERHEAD = 0.00005
 #: So many pieces for each process are under way: one runs, the others wait for it, there or here.
 _AHEAD = 4
 #: And not more than so many bytes, unless a process has nothing to do.
@@ -143,13 +147,16 @@ class Mapping:
         if self._chunksize is not None:
             return self._chunksize
         if self._timed_calls == 0:
-            return max(1, self._items.waiting // _FIRST_SHARES)
+            share = self._items.waiting // _FIRST_SHARES if self._sent else 1
+            return max(1, min(share, _FIRST_MAX))
         size = self._calls_in(_PIECE_SECONDS)
         if self._buffersize is not None:
             size = min(size, self._buffersize / (_AHEAD * self.crew.size))
         elif not self._items.is_open:
             share = self._items.waiting / (_SHARES * self.crew.size)
-            size = min(size, max(share, self._calls_in(_SMALLEST_SECONDS)))
+            # What few calls say of how long they take is not worth a large part of the rest.
+            smallest = min(self._calls_in(_SMALLEST_SECONDS), 4 * self._largest)
+            size = min(size, max(share, smallest))
         return max(1, int(size))
 
     def _calls_in(self, seconds: float) -> float:
@@ -192,10 +199,16 @@ class Mapping:
             self._under_way -= 1
             self._bytes -= piece.bytes
             if seconds > 0.0:
-                self._largest = max(self._largest, piece.size)
-                self._timed_calls += piece.size
-                self._timed_seconds += seconds
+                self._note_time(piece.size, max(seconds - _PIECE_OVERHEAD, 0.1 * seconds))
             self._news.notify_all()
+
+    def _note_time(self, calls: int, seconds: float) -> None:
+        if calls >= 2 * self._largest:
+            # Many calls tell more than the few before them, which may have been held up.
+            self._timed_calls, self._timed_seconds = 0, 0.0
+        self._largest = max(self._largest, calls)
+        self._timed_calls += calls
+        self._timed_seconds += seconds
 
     def fail(self, error: BaseException) -> None:
         """Nothing more is sent; whoever wants more gets the error."""
