@@ -154,8 +154,8 @@ def report(case, contenders, times, extra):
         yield {
             "case": case,
             "contender": contender.name,
-            "seconds": round(median, 6),
-            "best_seconds": round(min(times[contender.name]), 6),
+            "seconds": round(median, 9),
+            "best_seconds": round(min(times[contender.name]), 9),
             "ratio_to_loxley": round(median / ours, 3),
             "scaled_from_share": contender.share,
             **extra,
