@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 #: A piece should take this long, in seconds: some twenty times what sending it costs.
 _PIECE_SECONDS = 0.003
+#: Longer, while that is a small part of what each process has left: whoever sends needs a processor too.
+_LONGEST_SECONDS = 0.05
+_SMALL_PART = 32
 #: And not less than this, near the end.
 _SMALLEST_SECONDS = 0.001
 #: No piece is more than this share of what each process has left.
@@ -153,10 +156,11 @@ class Mapping:
         if self._buffersize is not None:
             size = min(size, self._buffersize / (_AHEAD * self.crew.size))
         elif not self._items.is_open:
-            share = self._items.waiting / (_SHARES * self.crew.size)
+            rest = self._items.waiting / self.crew.size
+            size = max(size, min(rest / _SMALL_PART, self._calls_in(_LONGEST_SECONDS)))
             # What few calls say of how long they take is not worth a large part of the rest.
             smallest = min(self._calls_in(_SMALLEST_SECONDS), 4 * self._largest)
-            size = min(size, max(share, smallest))
+            size = min(size, max(rest / _SHARES, smallest))
         return max(1, int(size))
 
     def _calls_in(self, seconds: float) -> float:
