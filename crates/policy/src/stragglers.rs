@@ -39,13 +39,15 @@ impl Scheduler {
         self.set_check(agent, next.min(self.next_look(task, self.now)));
     }
 
-    /// When to look again at a task that may be copied, but of whose like too few have finished to
+    /// When to look again at a task that may be copied or moved, but of whose like too few have finished to
     /// say what is slow: they may have by then. It began first, so nothing else would remind us.
     fn next_look(&self, task: TaskRef, started: Time) -> Time {
         let kind = self.lots.kind_at(self.tasks[task].kind);
         let rules = &self.config.speculation;
         let unknown = kind.durations.count() < u64::from(rules.min_samples);
-        if unknown && rules.enabled && kind.spec.speculate {
+        let may_be_copied = rules.enabled && kind.spec.speculate;
+        let may_move = kind.spec.checkpoints && self.config.work_stealing.allow_task_migration;
+        if unknown && (may_be_copied || may_move) {
             self.now + Span(self.now.since(started).0 / 2).max(FIRST_LOOK)
         } else {
             Time::MAX
