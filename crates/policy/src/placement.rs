@@ -548,3 +548,34 @@ fn fits(class: &Class, cohort: &Cohort) -> bool {
             .resources
             .have_room(&Default::default(), &class.needs)
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use loxley_model::{AgentSpec, JobId, JobSpec, SkillSet, TaskId, TaskKind, TaskSpec};
+
+    use super::*;
+    use crate::Input;
+
+    #[test]
+    fn who_can_do_a_class_is_remembered_as_long_as_the_rules_say() {
+        for (cache, ttl, remembered) in [(true, 10, true), (true, 1, false), (false, 10, false)] {
+            let mut config = Config::default();
+            config.performance.cache_capability_matches = cache;
+            config.performance.cache_ttl = Span(ttl);
+            let mut scheduler = Scheduler::new(config, Time::ZERO);
+            let agent = AgentSpec::new(AgentId(1), SkillSet::none());
+            scheduler.handle(Time(1), Input::AgentJoined(agent), &mut Vec::new());
+            for now in [2, 5] {
+                let job = JobSpec::new(JobId(now));
+                let tasks = vec![TaskSpec::new(TaskId(now), TaskKind::default().into())];
+                let input = Input::TasksSubmitted { job, tasks };
+                scheduler.handle(Time(now), input, &mut Vec::new());
+            }
+            let known_at = scheduler.lots.class_at(ClassRef::new(0)).known_at;
+            assert_eq!(known_at == Time(2), remembered);
+        }
+    }
+}

@@ -629,7 +629,9 @@ impl World {
 
     /// No agent with an open request idles while there is work that it may have.
     fn check_nobody_idles(&self, input: &Input) {
-        let stealing = self.config.work_stealing.steal_below_busy && self.config.strategy.pulls();
+        let rules = &self.config.work_stealing;
+        let stealing =
+            rules.steal_below_busy && rules.min_tasks_to_steal <= 1 && self.config.strategy.pulls();
         let plain = |entry: &Entry| entry.spec.kind.needs.is_empty();
         if !self.tasks.values().all(plain) {
             return;
@@ -646,7 +648,11 @@ impl World {
                 let Some(queue) = entry.queued_at else {
                     continue;
                 };
-                let own = queue == hand.spec.id;
+                // A slot may be kept free of long tasks.
+                let kept_free = self.config.quotas.reserved_slots;
+                let may_be_long = entry.spec.cost.is_some() && !hand.leases.is_empty();
+                let own = queue == hand.spec.id
+                    && !(may_be_long && hand.spec.slots > kept_free && kept_free > 0);
                 let own_queue = self
                     .tasks
                     .values()
