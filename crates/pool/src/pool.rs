@@ -248,10 +248,10 @@ impl Shared {
         self.spares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// May a thread without work leave for good? Not while the pool is in use, and not while a
-    /// thread that cannot go on may depend on what comes in later.
-    pub(crate) fn may_leave(&self) -> bool {
-        self.is_closing() && self.absent.load(Ordering::SeqCst) == 0 && !self.has_work()
+    /// Can everyone go on without what others do? A closing pool keeps its threads until then: an
+    /// absent one may depend on a unit that has not come in yet.
+    pub(crate) fn nobody_is_absent(&self) -> bool {
+        self.absent.load(Ordering::SeqCst) == 0
     }
 
     fn close(&self) {

@@ -31,7 +31,7 @@ mod real {
     /// Loom must be told that nothing changes until another thread has moved.
     #[inline]
     pub(crate) fn spin() {
-        loom::thread::yield_now();
+        yield_now();
     }
 }
 

@@ -5,7 +5,11 @@
 //! compiled into this file, on loom's atomics.
 #![cfg(loom)]
 #![expect(unsafe_code, reason = "the modules under test use it")]
-#![expect(dead_code, reason = "a model uses only part of each module")]
+#![expect(
+    dead_code,
+    unused_imports,
+    reason = "a model uses only part of each module"
+)]
 
 #[path = "../src/block.rs"]
 mod block;

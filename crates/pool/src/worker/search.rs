@@ -106,10 +106,15 @@ impl Worker<'_> {
         let sleep = &self.shared.sleep;
         let look = sleep.lie_down(self.index) == LieDown::LookOnceMore;
         self.shared.detached.tell_if_idle(self.shared);
-        let leave = self.shared.may_leave();
-        // While the pool closes nobody is too many: a surplus thread would not be woken again.
-        let look = look || self.shared.is_closing();
-        if (leave || look && self.shared.has_work()) && sleep.stay_awake(self.index) {
+        // First this, so that what was submitted before the pool began to close is seen below.
+        let closing = self.shared.is_closing();
+        // Looked at once: a unit that is there, and then taken by somebody else who leaves, must not
+        // put us to bed in a closing pool, where nobody would wake us.
+        let has_work = self.shared.has_work();
+        let leave = closing && !has_work && self.shared.nobody_is_absent();
+        // For the same reason nobody is too many while the pool closes.
+        let look = look || closing;
+        if (leave || look && has_work) && sleep.stay_awake(self.index) {
             if leave {
                 // A searcher that leaves is like one that found something.
                 let _ = sleep.stop_searching();
