@@ -95,7 +95,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "loom",
-        about: "model checks of the pool's lock-free parts",
+        about: "model checks of the pool's lock-free parts; long: of the whole pool too",
         run: loom,
     },
 ];
@@ -202,30 +202,33 @@ fn doc(suite: &Suite) -> Result<()> {
     suite.cargo(&["test", "--workspace", "--doc", "--quiet"])
 }
 
+/// The quick models always; in a long run the long ones too, and the whole pool under shuttle.
 fn loom(suite: &Suite) -> Result<()> {
-    if !suite.root.join("crates/pool").exists() {
-        return Ok(());
-    }
-    let mut command = suite.command("cargo");
-    command
-        .args([
-            "test",
-            "--release",
-            "--quiet",
-            "-p",
-            "loxley-pool",
-            "--test",
-            "loom",
-        ])
-        .env("RUSTFLAGS", "--cfg loom")
-        .env("CARGO_TARGET_DIR", suite.root.join("target/loom"));
+    let mut loom = suite.pool_model("loom");
     if suite.long {
-        command.args(["--", "--include-ignored"]);
+        loom.args(["--", "--include-ignored"]);
     }
-    finish(command)
+    finish(loom)?;
+    if suite.long {
+        let mut shuttle = suite.pool_model("shuttle");
+        shuttle.env("LOXLEY_SHUTTLE", "5000");
+        finish(shuttle)?;
+    }
+    Ok(())
 }
 
 impl Suite {
+    /// The pool's test of this name, built with the cfg of the same name in a folder of its own.
+    fn pool_model(&self, name: &str) -> Command {
+        let mut command = self.command("cargo");
+        command
+            .args(["test", "--release", "--quiet", "-p", "loxley-pool"])
+            .args(["--test", name])
+            .env("RUSTFLAGS", format!("--cfg {name}"))
+            .env("CARGO_TARGET_DIR", self.root.join("target").join(name));
+        command
+    }
+
     fn new(long: bool) -> Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .parent()
