@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::gate::Gate;
-use crate::stall::Guarded;
+use crate::stall::{Greeted, Taken};
 
 /// What a peer may take, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +130,7 @@ impl Talk {
     async fn hold(mut self, stream: TcpStream) {
         let peer = self.peer;
         let _ = stream.set_nodelay(true);
+        let stream = Taken::new(stream, self.limits.stall_time);
         let shaking = self.acceptor.accept(stream);
         let stream = match tokio::time::timeout(self.limits.handshake_time, shaking).await {
             Ok(Ok(stream)) => stream,
@@ -137,7 +138,7 @@ impl Talk {
             Err(_) => return tracing::debug!(%peer, "the handshake took too long"),
         };
         let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        let stream = Guarded::new(stream, self.limits.handshake_time, self.limits.stall_time);
+        let stream = Greeted::new(stream, self.limits.handshake_time);
         let builder = self.builder(is_h2);
         let service = TowerToHyperService::new(self.router);
         let connection = builder.serve_connection(TokioIo::new(stream), service);

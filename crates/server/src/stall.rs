@@ -1,9 +1,15 @@
-//! A connection with two clocks: one for a peer that does not begin to speak, one for a peer that does not
-//! take what it asked for.
+//! Clocks for peers that do not begin to speak, and for those that do not take what they asked for.
 //!
 //! TLS and HTTP have limits of their own for a handshake and for the head of a request, but none for a peer
 //! that opens HTTP/2 and says nothing, or that asks for much and reads none of it. Such a peer holds what was
 //! made for it for as long as it likes. Here it is cut off.
+//!
+//! ```text
+//!   HTTP ── Greeted ── TLS ── Taken ── TCP
+//! ```
+//!
+//! What must stay true: [`Taken`] stands below TLS, where taken means taken by the system. What TLS takes into
+//! its own buffers is nothing that the peer has read.
 
 use std::io;
 use std::pin::Pin;
@@ -16,24 +22,38 @@ use tokio::time::Sleep;
 /// As much as HTTP/2 begins with: whoever has said so much is in the hands of the protocol.
 const GREETING: usize = 24;
 
-/// A stream whose peer has to keep going.
-pub(crate) struct Guarded<S> {
+/// A stream whose peer has to begin.
+pub(crate) struct Greeted<S> {
     stream: S,
     /// Bytes of the greeting that are still to come.
     silent: usize,
-    greeting: Pin<Box<Sleep>>,
-    /// Runs while the peer does not take what is written.
+    patience: Pin<Box<Sleep>>,
+}
+
+/// A stream whose peer has to take what is written.
+pub(crate) struct Taken<S> {
+    stream: S,
+    /// Runs while nothing is taken.
     stalled: Option<Pin<Box<Sleep>>>,
     stall_time: Duration,
 }
 
-impl<S> Guarded<S> {
-    /// A stream whose peer has so long to begin, and so long to take each piece that is written.
-    pub(crate) fn new(stream: S, greeting_time: Duration, stall_time: Duration) -> Self {
+impl<S> Greeted<S> {
+    /// A stream whose peer has so long to begin.
+    pub(crate) fn new(stream: S, greeting_time: Duration) -> Self {
         Self {
             stream,
             silent: GREETING,
-            greeting: Box::pin(tokio::time::sleep(greeting_time)),
+            patience: Box::pin(tokio::time::sleep(greeting_time)),
+        }
+    }
+}
+
+impl<S> Taken<S> {
+    /// A stream whose peer has so long to take each piece.
+    pub(crate) fn new(stream: S, stall_time: Duration) -> Self {
+        Self {
+            stream,
             stalled: None,
             stall_time,
         }
@@ -61,7 +81,7 @@ impl<S> Guarded<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for Greeted<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -71,7 +91,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if self.silent > 0 {
             self.silent = self.silent.saturating_sub(buffer.filled().len() - before);
-            if read.is_pending() && self.greeting.as_mut().poll(context).is_ready() {
+            if read.is_pending() && self.patience.as_mut().poll(context).is_ready() {
                 let error = io::Error::new(io::ErrorKind::TimedOut, "the peer says nothing");
                 return Poll::Ready(Err(error));
             }
@@ -80,7 +100,47 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for Taken<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Greeted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Taken<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -120,13 +180,12 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::time::Instant;
 
-    const LONG: Duration = Duration::from_secs(3600);
     const SHORT: Duration = Duration::from_millis(400);
 
     #[tokio::test]
     async fn a_peer_that_says_nothing_or_trickles_is_cut_off() {
         let (mut peer, ours) = tokio::io::duplex(64);
-        let mut guarded = Guarded::new(ours, SHORT, LONG);
+        let mut guarded = Greeted::new(ours, SHORT);
         let begun = Instant::now();
         peer.write_all(b"PRI * HTTP").await.unwrap();
         let mut all = Vec::new();
@@ -139,7 +198,7 @@ mod tests {
     #[tokio::test]
     async fn a_peer_that_has_greeted_may_be_silent() {
         let (mut peer, ours) = tokio::io::duplex(64);
-        let mut guarded = Guarded::new(ours, SHORT, LONG);
+        let mut guarded = Greeted::new(ours, SHORT);
         peer.write_all(&[b'x'; GREETING]).await.unwrap();
         guarded.read_exact(&mut [0; GREETING]).await.unwrap();
         let quiet = tokio::time::timeout(SHORT * 2, guarded.read_u8()).await;
@@ -149,7 +208,7 @@ mod tests {
     #[tokio::test]
     async fn a_peer_that_does_not_read_is_cut_off_and_a_slow_one_is_not() {
         let (mut peer, ours) = tokio::io::duplex(64);
-        let mut guarded = Guarded::new(ours, LONG, SHORT);
+        let mut guarded = Taken::new(ours, SHORT);
         let writing = tokio::spawn(async move {
             guarded.write_all(&[b'x'; 640]).await?;
             guarded.write_all(&[b'y'; 640]).await
