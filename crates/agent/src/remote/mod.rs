@@ -14,7 +14,7 @@ mod vitals;
 mod worker;
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use loxley_api::Access;
 
@@ -171,9 +171,11 @@ impl Agent {
     }
 }
 
-/// What limits the memory of tasks, and how that is told to people.
+/// What limits the memory of tasks, and how that is told to people. Found once for the whole process: to
+/// find it moves the process, and agents of one process share its place.
 fn memory_groups() -> (Option<Arc<MemoryGroups>>, String) {
-    match MemoryGroups::find() {
+    static FOUND: OnceLock<(Option<Arc<MemoryGroups>>, String)> = OnceLock::new();
+    let found = FOUND.get_or_init(|| match MemoryGroups::find() {
         Ok(groups) => {
             let note =
                 "memory limits are limits of all processes of a task together (control groups)";
@@ -183,7 +185,8 @@ fn memory_groups() -> (Option<Arc<MemoryGroups>>, String) {
             let note = "memory limits are limits of address space, of each process (ulimit -v)";
             (None, format!("{note}: {why}"))
         }
-    }
+    });
+    found.clone()
 }
 
 /// Tells this process from every other that had or will have the same name.
