@@ -12,6 +12,7 @@ use super::show;
 use super::table::Table;
 use crate::exit::Exit;
 
+mod otlp;
 mod start;
 
 /// Run a server, look at it, end it, and say who may use it.

@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::connect::print_json;
 use super::super::logs::LogArgs;
+use super::otlp::Telemetry;
 use crate::exit::Exit;
 use crate::input;
 
@@ -36,6 +37,10 @@ pub(super) struct Args {
     /// How it decides; see `loxley config default`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Tell a collector of OpenTelemetry what happens, over gRPC: http://127.0.0.1:4317. Jobs and tasks are
+    /// spans, the fleet is metrics.
+    #[arg(long, value_name = "URL")]
+    otlp: Option<String>,
     /// Print where it is as one JSON object.
     #[arg(long)]
     json: bool,
@@ -48,6 +53,7 @@ Examples:
   loxley server start
   loxley server start --listen 0.0.0.0:7420 --host fleet.example.org
   loxley server start --dir ./fleet --config loxley.yaml --log debug --log-format json
+  loxley server start --otlp http://127.0.0.1:4317
 
 Agents on this machine find it by themselves; for others see `loxley server token create --help`.
 Ctrl-C or TERM ends it; everything accepted goes on at its next start.
@@ -131,8 +137,15 @@ async fn serve(args: &Args, options: ServerOptions, out: &mut dyn Write) -> Resu
     // Whoever started us in a pipe wants to know now.
     out.flush()?;
     stop_on_signals(server.context().clone())?;
-    server.run().await?;
-    Ok(())
+    let telemetry = match &args.otlp {
+        Some(collector) => Some(Telemetry::start(collector, server.context())?),
+        None => None,
+    };
+    let ended = server.run().await;
+    if let Some(telemetry) = telemetry {
+        telemetry.finish().await;
+    }
+    Ok(ended?)
 }
 
 fn stop_on_signals(context: Context) -> Result<()> {
