@@ -5,6 +5,7 @@
 //! (`server-agents`), so that every task crosses two process boundaries and the journal.
 
 mod fleet;
+mod round_trips;
 mod starts;
 
 use std::process::Command;
@@ -24,13 +25,14 @@ use fleet::Fleet;
 type Case = fn(&Options, &mut Report) -> Result<()>;
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> Result<()> {
-    let cases: [(&str, Case); 8] = [
+    let cases: [(&str, Case); 9] = [
         ("no-op functions", no_op_functions),
         ("processes", processes),
-        ("round trip", round_trip),
+        ("round trip", round_trips::native),
         ("memory", memory),
         ("heavy tail", heavy_tail),
         ("two hundred agents", two_hundred_agents),
+        ("command line", round_trips::by_command_line),
         ("start, finished tasks", starts::after_finished_tasks),
         ("start, live tasks", starts::with_live_tasks),
     ];
@@ -101,14 +103,18 @@ fn no_op_functions(options: &Options, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// `true`, on one agent with two slots.
+/// `true`, on one agent with two slots: with the journal and without.
 fn processes(options: &Options, report: &mut Report) -> Result<()> {
     let count = if options.quick { 500 } else { 5_000 };
     let per_task = |seconds: f64| seconds * 1e6 / count as f64;
     let job = array(command(&["true"]), count);
     let fleet = Fleet::start(true, 1, 1, 2)?;
+    let volatile = Fleet::start(false, 1, 1, 2)?;
     let mut contenders = vec![
         Contender::new("loxley", Role::Subject, || per_task(fleet.time(&job))),
+        Contender::new("without a journal", Role::Floor, || {
+            per_task(volatile.time(&job))
+        }),
         Contender::new("spawn loop", Role::Floor, || per_task(spawn_loop(count, 2))),
         Contender::new("xargs", Role::Peer, || {
             let line = format!("seq {count} | xargs -P 2 -I @ true");
@@ -118,24 +124,6 @@ fn processes(options: &Options, report: &mut Report) -> Result<()> {
     let samples = interleaved(options.effort(), &mut contenders);
     let goal = Goal::Times(1.15, "spawn loop");
     report.case("processes", "µs/task", Some(goal), &samples);
-    Ok(())
-}
-
-/// One function that does nothing, from its submission to its result, again and again.
-fn round_trip(options: &Options, report: &mut Report) -> Result<()> {
-    let rounds = if options.quick { 200 } else { 2_000 };
-    let fleet = Fleet::start(true, 1, 1, 1)?;
-    let job = JobRequest {
-        tasks: vec![TaskRequest::new(function("no-op"))],
-        ..JobRequest::default()
-    };
-    let mut times: Vec<f64> = (0..rounds).map(|_| fleet.time(&job) * 1e3).collect();
-    times.sort_unstable_by(f64::total_cmp);
-    let at = |share: f64| times[((rounds as f64 * share) as usize).min(rounds - 1)];
-    let median = [Samples::single("loxley", Role::Subject, at(0.5))];
-    report.case("round trip, p50", "ms", Some(Goal::AtMost(0.3)), &median);
-    let worst = [Samples::single("loxley", Role::Subject, at(0.99))];
-    report.case("round trip, p99", "ms", Some(Goal::AtMost(2.0)), &worst);
     Ok(())
 }
 

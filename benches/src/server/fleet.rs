@@ -8,7 +8,7 @@ use anyhow::Result;
 use loxley_agent::{Agent, AgentOptions, Functions};
 use loxley_api::{Access, JobInfo, JobRequest};
 use loxley_server::engine::Handle;
-use loxley_server::{Context, Server, ServerOptions};
+use loxley_server::{Context, Server, ServerOptions, api};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -78,8 +78,8 @@ impl Fleet {
         let options = ServerOptions::new(directory.path().to_owned());
         let server = runtime.block_on(async {
             match durable {
-                true => Server::start(options, |_| axum::Router::new()).await,
-                false => Server::start_in_memory(options, |_| axum::Router::new()).await,
+                true => Server::start(options, api::router).await,
+                false => Server::start_in_memory(options, api::router).await,
             }
         })?;
         let context = server.context().clone();
@@ -94,8 +94,7 @@ impl Fleet {
     }
 
     fn with_agents(mut self, processes: u32, count: u32, slots: u32) -> Result<Self> {
-        let directory = self.directory.as_ref().expect("nobody took it");
-        let access = directory.path().join(Access::FILE);
+        let access = self.directory().join(Access::FILE);
         for _ in 0..processes {
             self.agents.push(start_agents(&access, count, slots)?);
         }
@@ -106,6 +105,10 @@ impl Fleet {
     /// Stops everything in good order. What is left is on disk.
     pub(super) fn stop(mut self) -> TempDir {
         self.directory.take().expect("nobody took it")
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        self.directory.as_ref().expect("nobody took it").path()
     }
 
     pub(super) fn handle(&self) -> &Handle {

@@ -358,12 +358,13 @@ impl Default for Quotas {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Prefetch {
-    /// The deepest backlog.
+    /// The deepest backlog. Only tasks that take microseconds need one like this: an agent gets as many as it
+    /// finishes in two round trips.
     pub max_depth: u32,
 }
 
 impl Default for Prefetch {
     fn default() -> Self {
-        Self { max_depth: 64 }
+        Self { max_depth: 256 }
     }
 }

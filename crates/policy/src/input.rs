@@ -59,6 +59,16 @@ pub enum Input {
         /// Under which lease.
         lease: Lease,
     },
+    /// An attempt is about to be reported as ended that was too short to be reported as started: so long it
+    /// ran.
+    TaskRan {
+        /// Of which task.
+        task: TaskId,
+        /// Under which lease.
+        lease: Lease,
+        /// How long.
+        ran: Span,
+    },
     /// An attempt ended.
     TaskFinished {
         /// Of which task.

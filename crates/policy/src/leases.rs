@@ -50,20 +50,34 @@ impl Scheduler {
         let Some((task, held)) = self.lease_in_force(task, lease, actions) else {
             return;
         };
-        self.note_start(task, held);
+        self.note_start(task, held, Span::ZERO);
     }
 
-    /// Books the start of a task, unless it is booked.
-    fn note_start(&mut self, task: TaskRef, held: Held) {
-        let now = self.now;
+    pub(crate) fn task_ran(
+        &mut self,
+        task: TaskId,
+        lease: Lease,
+        ran: Span,
+        actions: &mut Vec<Action>,
+    ) {
+        if let Some((task, held)) = self.lease_in_force(task, lease, actions) {
+            self.note_start(task, held, ran);
+        }
+    }
+
+    /// Books the start of a task so long ago, unless it is booked.
+    fn note_start(&mut self, task: TaskRef, held: Held, ago: Span) {
+        let began = self.now - ago;
         let agent = match held {
             Held::First => {
                 let this = &mut self.tasks[task];
                 if this.state == State::Running {
                     return;
                 }
-                let (waited, agent) = (now.since(this.since), this.agent);
-                this.since = now;
+                // Not before it was assigned, whatever an agent says.
+                let began = began.max(this.since);
+                let (waited, agent) = (began.since(this.since), this.agent);
+                this.since = began;
                 self.tallies.task_waited(waited);
                 self.set_state(task, State::Running);
                 agent
@@ -78,7 +92,7 @@ impl Scheduler {
                     return;
                 }
                 copy.running = true;
-                copy.started = now;
+                copy.started = began.max(copy.started);
                 copy.agent
             }
         };
@@ -98,7 +112,7 @@ impl Scheduler {
         };
         self.jobs.touch(self.tasks[task].job);
         // An agent need not say that it started a short task.
-        self.note_start(task, held);
+        self.note_start(task, held, Span::ZERO);
         let agent = self.agent_holding(task, held);
         let (took, kind) = (self.ran_for(task, held), self.tasks[task].kind);
         self.learn(task, agent, outcome, took, actions);

@@ -185,6 +185,7 @@ impl Scheduler {
             } => {
                 self.task_yielded(task, lease, yielded, actions);
             }
+            Input::TaskRan { task, lease, ran } => self.task_ran(task, lease, ran, actions),
             Input::CheckpointSaved { task, lease } => self.checkpoint_saved(task, lease, actions),
             Input::CancelRequested(selection) => self.cancel(selection, actions),
             Input::DeadLettersResubmitted(tasks) => self.resubmit(&tasks, actions),

@@ -296,3 +296,51 @@ fn a_task_that_came_under_protection_while_it_was_asked_back_is_not_stolen() {
         assert_eq!(stolen, !protect);
     }
 }
+
+/// How many tasks an agent has in hand after a while of tasks that each ran so long.
+fn in_hand_after_tasks_of(ran: Span) -> usize {
+    let mut scheduler = Scheduler::new(Config::default(), Time::ZERO);
+    let agent = AgentSpec {
+        dispatch: Dispatch::KeepFull,
+        ..AgentSpec::new(AgentId(1), SkillSet::none())
+    };
+    let kind: std::sync::Arc<TaskKind> = TaskKind::default().into();
+    let tasks = (1..=1000).map(|id| TaskSpec::new(TaskId(id), kind.clone()));
+    let tasks = tasks.collect();
+    let job = JobSpec::new(JobId(1));
+    let mut actions = Vec::new();
+    scheduler.handle(Time(1), Input::AgentJoined(agent), &mut actions);
+    scheduler.handle(Time(1), Input::TasksSubmitted { job, tasks }, &mut actions);
+    let mut in_hand = std::collections::VecDeque::new();
+    for round in 1..=50 {
+        let assigned = actions.drain(..).filter_map(|action| match action {
+            Action::Assign { task, lease, .. } => Some((task, lease)),
+            _ => None,
+        });
+        in_hand.extend(assigned);
+        let (task, lease) = in_hand.pop_front().expect("it is kept full");
+        let now = Time::ZERO + Span::from_millis(10 * round);
+        scheduler.handle(now, Input::TaskRan { task, lease, ran }, &mut actions);
+        let outcome = Outcome::Succeeded;
+        let finished = Input::TaskFinished {
+            task,
+            lease,
+            outcome,
+        };
+        scheduler.handle(now, finished, &mut actions);
+    }
+    in_hand.len()
+        + actions
+            .iter()
+            .filter(|action| matches!(action, Action::Assign { .. }))
+            .count()
+}
+
+#[test]
+fn a_backlog_follows_the_length_of_tasks_that_are_told_of_only_at_their_end() {
+    // One that runs, one more, and as many as end in two round trips of 200 µs.
+    assert_eq!(in_hand_after_tasks_of(Span::from_millis(5)), 2);
+    assert_eq!(in_hand_after_tasks_of(Span::from_micros(100)), 6);
+    let deepest = Config::default().prefetch.max_depth as usize;
+    assert_eq!(in_hand_after_tasks_of(Span(1)), 1 + deepest);
+}

@@ -95,7 +95,8 @@ impl Process {
         self.0.try_wait().expect("it is our child").is_some()
     }
 
-    fn kill(mut self) {
+    /// Kills it, if it has not ended.
+    fn end(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -109,8 +110,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.end();
     }
 }
 
@@ -136,7 +136,7 @@ async fn prepare(directory: &Path) -> JobId {
 }
 
 /// Waits until the history says that the job is over.
-fn wait_for_end(directory: &Path, job: JobId, mut meanwhile: impl FnMut()) {
+fn wait_for_end(directory: &Path, job: JobId) {
     let begun = Instant::now();
     let history = History::open(directory).expect("the journal is there");
     loop {
@@ -149,7 +149,6 @@ fn wait_for_end(directory: &Path, job: JobId, mut meanwhile: impl FnMut()) {
             return;
         }
         assert!(begun.elapsed() < PATIENCE, "the job ends: {row:?}");
-        meanwhile();
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -194,16 +193,58 @@ fn runs(directory: &Path) -> Vec<u64> {
     runs
 }
 
+/// A server with a job, in a process of its own, on a port that stays the same.
+struct Scene {
+    scratch: tempfile::TempDir,
+    job: JobId,
+    port: u16,
+    server: Process,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let scratch = tempfile::tempdir().expect("there is room");
+        let job = prepare(scratch.path()).await;
+        let port = free_port();
+        let server = Process::server(scratch.path(), port, None);
+        Self {
+            scratch,
+            job,
+            port,
+            server,
+        }
+    }
+
+    fn directory(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    fn agent(&self, name: &str) -> Process {
+        Process::start(name, self.directory(), self.port, None)
+    }
+
+    /// Kills the server, and starts another one that dies at `failpoint`.
+    fn replace_server(&mut self, failpoint: Option<&str>) {
+        // The journal has one owner: the old one goes first.
+        self.server.end();
+        self.server = Process::server(self.directory(), self.port, failpoint);
+    }
+
+    /// Waits for the end of the job, lets everybody say what they still want to say, and looks at the books.
+    fn finish(mut self) -> Vec<u64> {
+        wait_for_end(self.directory(), self.job);
+        std::thread::sleep(Duration::from_millis(300));
+        self.server.end();
+        check_books(self.directory(), self.job);
+        runs(self.directory())
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_killed_again_and_again_loses_nothing_and_runs_nothing_twice() {
-    let scratch = tempfile::tempdir().expect("there is room");
-    let directory = scratch.path();
-    let job = prepare(directory).await;
-    let port = free_port();
-    let server = Process::server(directory, port, None);
-    let _agents = ["a", "b"].map(|name| Process::start(name, directory, port, None));
+    let mut scene = Scene::new().await;
+    let _agents = ["a", "b"].map(|name| scene.agent(name));
     std::thread::sleep(Duration::from_millis(200));
-    server.kill();
     let places = [
         "journal.before_write@5",
         "journal.before_commit@7",
@@ -214,37 +255,26 @@ async fn a_server_killed_again_and_again_loses_nothing_and_runs_nothing_twice() 
         "journal.in_snapshot@1",
     ];
     for place in places {
-        let mut server = Process::server(directory, port, Some(place));
+        scene.replace_server(Some(place));
         let begun = Instant::now();
-        while !server.has_ended() && begun.elapsed() < Duration::from_secs(5) {
+        while !scene.server.has_ended() && begun.elapsed() < Duration::from_secs(5) {
             std::thread::sleep(Duration::from_millis(5));
         }
-        server.kill();
     }
-    let server = Process::server(directory, port, None);
-    wait_for_end(directory, job, || {});
-    server.kill();
-    check_books(directory, job);
+    scene.replace_server(None);
     // The agents never died: each task ran exactly once.
-    let runs = runs(directory);
+    let runs = scene.finish();
     assert!(runs[1..].iter().all(|count| *count == 1), "{runs:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_agent_s_tasks_go_to_others_and_end_once() {
-    let scratch = tempfile::tempdir().expect("there is room");
-    let directory = scratch.path();
-    let job = prepare(directory).await;
-    let port = free_port();
-    let server = Process::server(directory, port, None);
-    let first = Process::start("a", directory, port, None);
+    let scene = Scene::new().await;
+    let mut first = scene.agent("a");
     std::thread::sleep(Duration::from_millis(150));
-    first.kill();
-    let _second = Process::start("b", directory, port, None);
-    wait_for_end(directory, job, || {});
-    server.kill();
-    check_books(directory, job);
-    let runs = runs(directory);
+    first.end();
+    let _second = scene.agent("b");
+    let runs = scene.finish();
     assert!(
         runs[1..].iter().all(|count| (1..=2).contains(count)),
         "{runs:?}"
@@ -253,27 +283,13 @@ async fn a_killed_agent_s_tasks_go_to_others_and_end_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_was_stopped_beyond_its_lease_cannot_finish_a_task_twice() {
-    let scratch = tempfile::tempdir().expect("there is room");
-    let directory = scratch.path();
-    let job = prepare(directory).await;
-    let port = free_port();
-    let server = Process::server(directory, port, None);
-    let first = Process::start("a", directory, port, None);
+    let scene = Scene::new().await;
+    let first = scene.agent("a");
     std::thread::sleep(Duration::from_millis(150));
     first.signal("-STOP");
-    let _second = Process::start("b", directory, port, None);
+    let _second = scene.agent("b");
     // Longer than it takes to be given up.
     std::thread::sleep(Duration::from_secs(3));
     first.signal("-CONT");
-    wait_for_end(directory, job, || {});
-    // Whatever it still wanted to say has been said by now.
-    std::thread::sleep(Duration::from_millis(300));
-    server.kill();
-    check_books(directory, job);
-    let history = History::open(directory).expect("the journal is there");
-    let row = history
-        .job(job)
-        .expect("it can be read")
-        .expect("it is there");
-    assert_eq!(row.state, loxley_journal::JobState::Succeeded);
+    scene.finish();
 }

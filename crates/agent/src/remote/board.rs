@@ -69,6 +69,8 @@ struct Inner {
     outputs: Vec<wire::Output>,
     unacknowledged: VecDeque<wire::AgentFrame>,
     last_number: u64,
+    /// When the end of a task was last told.
+    said_at: Option<Instant>,
     /// Whether the conversation was told that there is something to say.
     rung: bool,
     closed: bool,
@@ -87,6 +89,8 @@ pub(super) struct Board {
 const TEMPLATES_MAX: usize = 3 * 4096;
 /// A frame is sent when it has grown to this.
 const FRAME_BYTES: usize = 4 << 20;
+/// What is larger than this is not kept back.
+const LARGE: usize = 32 << 10;
 /// A task that runs longer than this is reported as started even if there is nothing else to say.
 pub(super) const START_NOTICE: Duration = Duration::from_millis(2);
 
@@ -230,11 +234,12 @@ impl Board {
             ..wire::AgentFrame::default()
         };
         frame.checkpoints = take_some(&mut inner.checkpoints, |checkpoint| checkpoint.state.len());
-        frame.finished = take_some(&mut inner.finished, |finished| {
-            64 + finished.stdout.len() + finished.stderr.len() + finished.result.len()
-        });
+        frame.finished = take_some(&mut inner.finished, size_of);
         if !inner.finished.is_empty() || !inner.checkpoints.is_empty() {
             self.ring(&mut inner);
+        }
+        if !frame.finished.is_empty() {
+            inner.said_at = Some(Instant::now());
         }
         if !frame.finished.is_empty() || !frame.checkpoints.is_empty() {
             inner.last_number += 1;
@@ -255,6 +260,11 @@ impl Board {
         let inner = self.lock();
         let running = inner.slots.iter().flatten();
         !inner.waiting.is_empty() || running.into_iter().any(|running| !running.told)
+    }
+
+    /// Whether the end of a task was told a moment ago: the next one may be kept back.
+    pub(super) fn said_lately(&self) -> bool {
+        self.lock().said_lately()
     }
 
     /// All leases that are known here.
@@ -309,7 +319,7 @@ impl Board {
 }
 
 impl Inner {
-    /// Books the end of what a slot ran. Whether somebody has to hear of it.
+    /// Books the end of what a slot ran. Whether it has to be told now.
     fn take_in(&mut self, slot: usize, ended: wire::Finished) -> bool {
         let running = self.slots[slot].take().expect("the slot ran something");
         if running.cancelled.load(Ordering::Relaxed) {
@@ -322,11 +332,23 @@ impl Inner {
                 lease: running.lease,
                 yielded: true,
             });
-        } else {
-            self.leases.insert(running.lease, Place::Ended);
-            self.finished.push(ended);
+            return true;
         }
-        true
+        let is_large = size_of(&ended) > LARGE;
+        self.leases.insert(running.lease, Place::Ended);
+        self.finished.push(ended);
+        is_large || !self.may_hold()
+    }
+
+    /// Whether the ends that were not told can wait for others: as long as more tasks wait here than have
+    /// ended, and enough for every slot, an answer comes before the slots run dry.
+    fn may_hold(&self) -> bool {
+        let needed = self.finished.len().max(self.slots.len());
+        self.waiting.len() >= needed && self.said_lately()
+    }
+
+    fn said_lately(&self) -> bool {
+        self.said_at.is_some_and(|at| at.elapsed() < wire::HOLD)
     }
 
     fn remember(&mut self, template: wire::Template) {
@@ -424,6 +446,11 @@ impl Inner {
         });
         starts.collect()
     }
+}
+
+/// About how many bytes a frame grows by this.
+fn size_of(finished: &wire::Finished) -> usize {
+    64 + finished.stdout.len() + finished.stderr.len() + finished.result.len()
 }
 
 /// Takes as many from the front as fit into a frame, and at least one.

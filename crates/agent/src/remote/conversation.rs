@@ -257,15 +257,7 @@ impl Talk<'_> {
             if let Some(end) = self.speak(&board, starts_alone).await {
                 return Ok(end);
             }
-            notice = match (starts_alone, notice) {
-                (false, Some(at)) => Some(at),
-                _ if board.starts_to_tell() => Some(TokioInstant::now() + START_NOTICE),
-                _ => None,
-            };
-            // Whatever runs long was told when the notice went off; what waits is not running yet.
-            if starts_alone && notice.is_some() {
-                notice = Some(TokioInstant::now() + 5 * START_NOTICE);
-            }
+            notice = next_notice(&board, notice.filter(|_| !starts_alone), starts_alone);
         }
     }
 
@@ -347,6 +339,25 @@ impl Talk<'_> {
         }
         let jitter = nanoseconds(self.begun.elapsed()) % 256;
         self.heartbeat.mul_f64(0.9 + 0.1 * jitter as f64 / 256.0)
+    }
+}
+
+/// When to look for what was not told: starts of tasks that run long, and ends that were kept back.
+fn next_notice(
+    board: &Board,
+    before: Option<TokioInstant>,
+    just_looked: bool,
+) -> Option<TokioInstant> {
+    let soon = TokioInstant::now() + START_NOTICE;
+    // Whatever runs long was told when we looked; what waits is not running yet. And when nothing was said
+    // lately, nothing is kept back.
+    let at_leisure = just_looked && !board.said_lately();
+    match before {
+        Some(at) if board.said_lately() => Some(at.min(soon)),
+        Some(at) => Some(at),
+        None if !board.starts_to_tell() => None,
+        None if at_leisure => Some(soon + 4 * START_NOTICE),
+        None => Some(soon),
     }
 }
 

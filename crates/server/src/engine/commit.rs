@@ -1,8 +1,8 @@
-//! The thread that writes. What it releases is on disk.
+//! Writing. What is released here is on disk.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::Receiver;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use loxley_api::Event;
@@ -12,6 +12,9 @@ use tokio::sync::broadcast;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::{Link, Progress, Release};
+
+/// A group of at most so many facts is worth no change of threads.
+const SMALL: u32 = 8;
 
 /// A group, and what follows from it.
 #[derive(Default)]
@@ -38,23 +41,100 @@ pub(crate) struct Committer {
     pub(crate) position: Position,
     pub(crate) progress: Arc<Progress>,
     pub(crate) events: broadcast::Sender<Arc<Event>>,
+    /// Why nothing more is written.
+    pub(crate) failed: Option<AppendError>,
+}
+
+/// The engine's way to the journal: through the thread that writes, so that the engine can go on; or by its
+/// own hand when it has nothing else to do, which spares a lone request two changes of threads.
+pub(crate) struct Outbox {
+    packets: SyncSender<Packet>,
+    committer: Arc<Mutex<Committer>>,
+    /// Packets that the thread was given and has not carried out.
+    underway: Arc<AtomicUsize>,
+}
+
+/// The thread that writes.
+pub(crate) struct CommitThread {
+    packets: Receiver<Packet>,
+    committer: Arc<Mutex<Committer>>,
+    underway: Arc<AtomicUsize>,
+}
+
+/// Both ends of the way to a journal.
+pub(crate) fn outbox(committer: Committer) -> (Outbox, CommitThread) {
+    let (sender, packets) = std::sync::mpsc::sync_channel(1);
+    let committer = Arc::new(Mutex::new(committer));
+    let underway = Arc::new(AtomicUsize::new(0));
+    let thread = CommitThread {
+        packets,
+        committer: Arc::clone(&committer),
+        underway: Arc::clone(&underway),
+    };
+    let outbox = Outbox {
+        packets: sender,
+        committer,
+        underway,
+    };
+    (outbox, thread)
+}
+
+fn lock(committer: &Mutex<Committer>) -> MutexGuard<'_, Committer> {
+    committer.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Outbox {
+    /// Has a packet carried out, after all that were sent before. False when a write failed. `alone`: nothing
+    /// else waits for the engine.
+    pub(crate) fn send(&self, packet: Packet, alone: bool) -> bool {
+        let is_small = packet.snapshot.is_none()
+            && packet
+                .group
+                .as_ref()
+                .is_none_or(|group| group.fact_count <= SMALL);
+        // Pairs with the thread's Release: what it sent before left before.
+        if alone && is_small && self.underway.load(Ordering::Acquire) == 0 {
+            return lock(&self.committer).carry_out(packet);
+        }
+        self.underway.fetch_add(1, Ordering::Relaxed);
+        self.packets.send(packet).is_ok()
+    }
+}
+
+impl CommitThread {
+    /// Carries out packet after packet until the engine ends, or a write fails.
+    pub(crate) fn run(self) -> Result<(), AppendError> {
+        while let Ok(packet) = self.packets.recv() {
+            if !lock(&self.committer).carry_out(packet) {
+                break;
+            }
+            self.underway.fetch_sub(1, Ordering::Release);
+        }
+        lock(&self.committer).failed.take().map_or(Ok(()), Err)
+    }
 }
 
 impl Committer {
-    /// Writes packet after packet until the engine ends, or a write fails.
-    pub(crate) fn run(mut self, packets: &Receiver<Packet>) -> Result<(), AppendError> {
-        while let Ok(mut packet) = packets.recv() {
-            if let Some(group) = &packet.group {
-                self.append(group)?;
-            }
-            let snapshot = packet.snapshot.take();
-            // Nobody has to wait for a snapshot: it says nothing new.
-            self.send(packet);
-            if let Some(state) = snapshot {
-                self.keep(state)?;
+    /// Writes a group and lets out what follows from it. False when a write failed: then nothing more is
+    /// written.
+    fn carry_out(&mut self, packet: Packet) -> bool {
+        match self.write(packet) {
+            Ok(()) => true,
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                false
             }
         }
-        Ok(())
+    }
+
+    fn write(&mut self, mut packet: Packet) -> Result<(), AppendError> {
+        if let Some(group) = &packet.group {
+            self.append(group)?;
+        }
+        let snapshot = packet.snapshot.take();
+        // Nobody has to wait for a snapshot: it says nothing new.
+        self.send(packet);
+        snapshot.map_or(Ok(()), |state| self.keep(state))
     }
 
     /// Keeps the state after the last group. Without it the next start takes longer, and that is all.

@@ -14,7 +14,7 @@
 
 use bytes::Bytes;
 use loxley_journal::{Group, Position, Rows};
-use loxley_model::{AgentId, Lease, Outcome, TaskId, Time};
+use loxley_model::{AgentId, Lease, Outcome, Span, TaskId, Time};
 use loxley_policy::{Config, Selection, Vitals};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,8 @@ pub(crate) enum Fact {
         task: TaskId,
         lease: Lease,
         outcome: Outcome,
+        /// How long it ran, by the clock of the agent.
+        ran: Span,
     },
     /// An agent began to run a task.
     Started {
@@ -110,7 +112,7 @@ pub enum GroupError {
     Malformed(Position),
 }
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HEADER: usize = 9;
 const TRAILER: usize = 8;
 
@@ -201,7 +203,7 @@ impl<'a> GroupReader<'a> {
         let (entry, rest) = postcard::take_from_bytes::<(u64, Fact)>(self.facts)
             .map_err(|_| GroupError::Malformed(self.position))?;
         self.facts = rest;
-        self.now = self.now + loxley_model::Span(entry.0);
+        self.now = self.now + Span(entry.0);
         Ok(Some((self.now, entry.1)))
     }
 }
@@ -222,6 +224,7 @@ mod tests {
                     task,
                     lease,
                     outcome: Outcome::Succeeded,
+                    ran: Span(3_000),
                 },
             ),
             (Time(5_001), Fact::ConfigChanged(Box::default())),

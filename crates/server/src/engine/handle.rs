@@ -229,12 +229,10 @@ impl Handle {
     pub async fn wait(&self, id: JobId) -> Result<JobInfo, ApiError> {
         let (answer, over) = oneshot::channel();
         self.send(Request::Wait { job: id, answer }).await?;
-        // Asked after the wait was booked: it is over now, or the wait will hear of it.
-        let job = self.job(id).await?;
-        if job.state.is_over() {
-            return Ok(job);
+        match over.await.map_err(|_| stopping())? {
+            Some(job) => Ok(job),
+            None => self.job(id).await,
         }
-        over.await.map_err(|_| stopping())
     }
 
     // Tasks.

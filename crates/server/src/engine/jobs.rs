@@ -267,6 +267,12 @@ impl Jobs {
         self.jobs.values()
     }
 
+    /// Whether a job is known and not over.
+    pub(crate) fn is_open(&self, id: JobId) -> bool {
+        let job = self.jobs.get(&id);
+        job.is_some_and(|job| !matches!(job.phase, Phase::Dormant(..)))
+    }
+
     /// Jobs that are not over.
     pub(crate) fn open_count(&self) -> u64 {
         (self.jobs.len() - self.dormant.len()) as u64
@@ -445,7 +451,7 @@ impl Jobs {
 
     /// The next slice that the policy should see, if it has room: the most urgent first, users in turn.
     pub(crate) fn next_slice(&mut self, slots: u64, now: Time) -> Option<(JobSpec, Vec<TaskSpec>)> {
-        let window = (slots * WINDOW_PER_SLOT).max(WINDOW_MIN);
+        let window = window(slots);
         for level in self.levels.iter_mut().rev() {
             while level.in_policy + SLICE / 2 < window
                 && let Some((user, mut parts)) = level.users.pop_front()
@@ -519,8 +525,19 @@ impl Jobs {
 const SLICE: u64 = 1024;
 /// How many tasks the policy has of each priority, at least, while there are more.
 const WINDOW_MIN: u64 = 4096;
-/// The same for each slot of the fleet.
-const WINDOW_PER_SLOT: u64 = 64;
+/// The same for each slot of the fleet: as many as agents take of the shortest tasks, in a fleet of any ordinary
+/// size, and fewer where that would be too many to have in memory.
+const WINDOW_PER_SLOT: u64 = 256;
+const WINDOW_PER_SLOT_LARGE: u64 = 64;
+const WINDOW_LARGE: u64 = 1 << 18;
+
+/// How many tasks of each priority the policy should have.
+fn window(slots: u64) -> u64 {
+    (slots * WINDOW_PER_SLOT)
+        .min(WINDOW_LARGE)
+        .max(slots * WINDOW_PER_SLOT_LARGE)
+        .max(WINDOW_MIN)
+}
 
 fn slice_of(job: &mut Job, at: usize, room: u64, now: Time) -> Vec<TaskSpec> {
     let from = job.parts[at].fed;

@@ -47,7 +47,7 @@ pub use recover::{Listener, RecoverError, Replayed, replay, retell};
 pub use snapshot::SnapshotError;
 pub use story::facts_of;
 
-use commit::{Committer, Packet};
+use commit::{Committer, Outbox, Packet};
 use effects::{Effects, Finish};
 use fact::{AgentRecord, Fact, GroupWriter};
 use ids::IdMap;
@@ -78,10 +78,10 @@ pub(crate) enum Request {
     },
     /// A question. It sees the state, and its answer waits until what it saw is on disk.
     Ask(Box<dyn FnOnce(&Engine) -> Release + Send>),
-    /// Tell me when this job is over.
+    /// Tell me when this job is over; at once, and nothing, if it is not under way.
     Wait {
         job: JobId,
-        answer: oneshot::Sender<JobInfo>,
+        answer: oneshot::Sender<Option<JobInfo>>,
     },
     /// An agent introduces itself.
     Connect {
@@ -147,11 +147,11 @@ pub(crate) struct Engine {
     pub(crate) state: State,
     clock: Clock,
     requests: mpsc::Receiver<Request>,
-    packets: std::sync::mpsc::SyncSender<Packet>,
+    outbox: Outbox,
     events: broadcast::Sender<Arc<Event>>,
     event_sequence: u64,
     sessions: IdMap<AgentId, Session>,
-    waiters: IdMap<JobId, Vec<oneshot::Sender<JobInfo>>>,
+    waiters: IdMap<JobId, Vec<oneshot::Sender<Option<JobInfo>>>>,
     group: GroupWriter,
     effects: Effects,
     releases: Vec<Release>,
@@ -231,7 +231,6 @@ pub fn start(
     let position = journal.next_position();
     let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
     let (events, _) = broadcast::channel(EVENTS_MAX);
-    let (packets, outbox) = std::sync::mpsc::sync_channel(1);
     let progress = Arc::new(Progress::default());
     progress.position.store(position.0, Ordering::Relaxed);
     let committer = Committer {
@@ -239,14 +238,16 @@ pub fn start(
         position,
         progress: Arc::clone(&progress),
         events: events.clone(),
+        failed: None,
     };
+    let (outbox, committer) = commit::outbox(committer);
     let mut state = replayed.state;
     state.epoch_unix_ns = history.epoch_unix_ns();
     let mut engine = Engine {
         clock: Clock::new(history.epoch_unix_ns(), state.now),
         state,
         requests: inbox,
-        packets,
+        outbox,
         events: events.clone(),
         event_sequence: 0,
         sessions: IdMap::default(),
@@ -265,7 +266,7 @@ pub fn start(
     engine.begin(options);
     let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let committer = spawn("commit")
-        .spawn(move || committer.run(&outbox))
+        .spawn(move || committer.run())
         .map_err(RecoverError::Thread)?;
     let engine = spawn("engine")
         .spawn(move || engine.run())
@@ -402,6 +403,11 @@ impl Engine {
             Request::Ask(question) => {
                 let release = question(self);
                 self.releases.push(release);
+            }
+            Request::Wait { job, answer } if !self.state.jobs.is_open(job) => {
+                self.release(move || {
+                    let _ = answer.send(None);
+                });
             }
             Request::Wait { job, answer } => {
                 let waiters = self.waiters.entry(job).or_default();
@@ -586,13 +592,15 @@ impl Engine {
             task,
             lease,
             outcome,
+            ran: Span(finished.duration_ns),
         };
         let _ = self.tell(fact, Some(Finish::new(finished)));
     }
 
     fn heartbeat(&mut self, agent: AgentId, vitals: wire::Vitals) {
-        // A task that is given back takes a write as well as a round trip.
+        // A task that is given back takes a write as well as a round trip, and its end may be kept back.
         let commit = self.progress.commit_ns.load(Ordering::Relaxed);
+        let delay = commit.saturating_add(wire::HOLD.as_nanos() as u64);
         let fact = Fact::AgentHeard {
             agent,
             vitals: Vitals {
@@ -601,7 +609,7 @@ impl Engine {
                 } else {
                     0.0
                 },
-                round_trip: Span(vitals.round_trip_ns.saturating_add(commit)),
+                round_trip: Span(vitals.round_trip_ns.saturating_add(delay)),
             },
         };
         let _ = self.tell(fact, None);
@@ -682,7 +690,7 @@ impl Engine {
             for waiter in self.waiters.remove(&job.id).unwrap_or_default() {
                 let job = job.clone();
                 releases.push(Box::new(move || {
-                    let _ = waiter.send(job);
+                    let _ = waiter.send(Some(job));
                 }));
             }
         }
@@ -692,7 +700,9 @@ impl Engine {
         if !self.group.is_empty() {
             packet.group = Some(self.group.finish(self.state.digest.0, effects.rows));
         }
-        packet.is_empty() || self.packets.send(packet).is_ok()
+        // Whoever else wants something now would have to wait for a write by this thread.
+        let alone = self.requests.is_empty();
+        packet.is_empty() || self.outbox.send(packet, alone)
     }
 
     fn number_events(&mut self, kinds: Vec<EventKind>) -> Vec<Arc<Event>> {

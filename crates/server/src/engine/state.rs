@@ -98,8 +98,12 @@ impl State {
                 task,
                 lease,
                 outcome,
+                ran,
             } => {
-                self.take_from_hand(agent, task, lease);
+                let held = self.take_from_hand(agent, task, lease);
+                if held.is_some_and(|held| held.started.is_none()) {
+                    self.handle(Input::TaskRan { task, lease, ran });
+                }
                 self.handle(Input::TaskFinished {
                     task,
                     lease,
@@ -648,12 +652,11 @@ impl State {
 
     // What agents say of tasks.
 
-    fn take_from_hand(&mut self, agent: AgentId, task: TaskId, lease: Lease) {
-        let holder = self.fleet.get_mut(agent);
-        if let Some(held) = holder.and_then(|holder| holder.in_hand.remove(&lease)) {
-            self.jobs.note_lease(task, -1);
-            self.revoked.insert(task, (agent, held));
-        }
+    fn take_from_hand(&mut self, agent: AgentId, task: TaskId, lease: Lease) -> Option<InHand> {
+        let held = self.fleet.get_mut(agent)?.in_hand.remove(&lease)?;
+        self.jobs.note_lease(task, -1);
+        self.revoked.insert(task, (agent, held));
+        Some(held)
     }
 
     fn note_start(&mut self, agent: AgentId, task: TaskId, lease: Lease, out: &mut Effects) {

@@ -112,6 +112,7 @@ impl World {
                     1 => Outcome::Failed(Failure::Permanent),
                     _ => Outcome::Succeeded,
                 },
+                ran: Span::from_micros(b),
             },
         })
     }
