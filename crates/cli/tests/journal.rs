@@ -30,7 +30,7 @@ fn journal() -> TempDir {
 /// Two ticks, as a server writes them. They decide nothing, so the digest is that of nothing.
 fn facts() -> Vec<u8> {
     let with = |digest: u64| {
-        let (version, begun, ticks) = ([1], 0_u64.to_le_bytes(), [0, 3, 0, 3]);
+        let (version, begun, ticks) = ([2], 0_u64.to_le_bytes(), [0, 3, 0, 3]);
         [&version[..], &begun, &ticks, &digest.to_le_bytes()].concat()
     };
     let mut journal = MemoryJournal::new();
