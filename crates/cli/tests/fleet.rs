@@ -613,7 +613,7 @@ fn a_configuration_is_reloaded() {
 fn a_session_looks_like_this() {
     let fleet = Fleet::new();
     fleet.ok(&["submit", "--wait", "--name", "hello", "--", "echo", "hello"]);
-    fleet.run(&[
+    let odd = fleet.run(&[
         "submit",
         "--wait",
         "--array",
@@ -625,6 +625,10 @@ fn a_session_looks_like_this() {
         "-c",
         "exit $((LOXLEY_ENTRY % 2))",
     ]);
+    assert_eq!(
+        String::from_utf8_lossy(&odd.stderr),
+        "job 2 failed: 1 succeeded, 2 failed of 3 tasks; `loxley job logs 2 --state failed` shows what they wrote\n"
+    );
     let jobs = fleet.ok(&["job", "list"]);
     let columns = |text: &str, count: usize| -> Vec<String> {
         let line = |line: &str| {

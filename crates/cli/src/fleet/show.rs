@@ -52,6 +52,11 @@ pub(super) fn job(out: &mut dyn Write, job: &JobInfo) -> io::Result<()> {
 
 /// `1000: 998 succeeded, 2 failed`.
 pub(super) fn tally(counts: &TaskCounts) -> String {
+    format!("{}: {}", counts.total, parts(counts))
+}
+
+/// `998 succeeded, 2 failed`.
+pub(super) fn parts(counts: &TaskCounts) -> String {
     let parts = [
         (counts.pending, "pending"),
         (counts.waiting, "waiting"),
@@ -66,7 +71,7 @@ pub(super) fn tally(counts: &TaskCounts) -> String {
     let parts: Vec<String> = parts
         .map(|(count, name)| format!("{count} {name}"))
         .collect();
-    format!("{}: {}", counts.total, parts.join(", "))
+    parts.join(", ")
 }
 
 pub(super) fn tasks(out: &mut dyn Write, tasks: &[TaskInfo]) -> io::Result<()> {

@@ -46,8 +46,17 @@ impl Thing for JobInfo {
     }
 
     fn line(&self) -> String {
-        let (id, state, tally) = (self.id.0, self.state.name(), show::tally(&self.tasks));
-        format!("job {id} {state}: {tally}")
+        let (id, state, tasks) = (self.id.0, self.state.name(), &self.tasks);
+        let noun = if tasks.total == 1 { "task" } else { "tasks" };
+        if tasks.succeeded == tasks.total {
+            return format!("job {id} {state}: {} {noun}", tasks.total);
+        }
+        let parts = show::parts(tasks);
+        let hint = match tasks.failed {
+            0 => String::new(),
+            _ => format!("; `loxley job logs {id} --state failed` shows what they wrote"),
+        };
+        format!("job {id} {state}: {parts} of {} {noun}{hint}", tasks.total)
     }
 }
 
