@@ -31,6 +31,13 @@ struct Due {
     straggler: Time,
 }
 
+/// The next moment at which tasks are looked at that become slow after `span`: later by no more than an
+/// eighth of it. All agents share these moments, so one tick serves many of them.
+fn in_step(at: Time, span: Span) -> Time {
+    let step = 1 << (span.0 / 8).max(1).ilog2();
+    at.0.checked_next_multiple_of(step).map_or(Time::MAX, Time)
+}
+
 impl Scheduler {
     /// Makes sure that a task which was just started is looked at in time.
     pub(crate) fn watch_task_in_hand(&mut self, task: TaskRef, agent: AgentRef) {
@@ -71,10 +78,11 @@ impl Scheduler {
         let slow = median
             .filter(|_| known)
             .map(|median| median.mul_f64(rules.straggler_ratio));
-        let after = |span: Option<Span>| span.map_or(Time::MAX, |span| started + span);
+        let limit = kind.spec.time_limit;
+        let slow = slow.map(|slow| slow.max(SHORTEST));
         Due {
-            time_limit: after(kind.spec.time_limit),
-            straggler: after(slow.map(|s| s.max(SHORTEST))),
+            time_limit: limit.map_or(Time::MAX, |limit| started + limit),
+            straggler: slow.map_or(Time::MAX, |slow| in_step(started + slow, slow)),
         }
     }
 

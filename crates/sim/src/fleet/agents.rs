@@ -188,7 +188,7 @@ impl<O: Observer> FleetWorld<'_, O> {
     /// Where nothing takes any time, all that ends at this moment is told before anybody asks.
     fn ask_after_the_news(&mut self, agent: u32) {
         let asks = self.setup.agents[agent as usize].spec.dispatch == Dispatch::OnRequest;
-        if asks && self.network.is_instant() {
+        if asks && self.instant {
             self.events.push(self.now, Event::Ask(agent));
         } else {
             self.ask_for_work(agent);

@@ -21,14 +21,15 @@ impl<O: Observer> FleetWorld<'_, O> {
         let mut actions = std::mem::take(&mut self.actions);
         let time = Time(self.now.saturating_sub(skew));
         self.scheduler.handle(time, input, &mut actions);
-        for action in actions.drain(..) {
+        for action in &actions {
             self.carry_out(action);
         }
+        actions.clear();
         self.actions = actions;
     }
 
-    fn carry_out(&mut self, action: Action) {
-        match action {
+    fn carry_out(&mut self, action: &Action) {
+        match *action {
             Action::Assign {
                 task,
                 agent,
@@ -55,12 +56,12 @@ impl<O: Observer> FleetWorld<'_, O> {
                 self.timer = at.0.max(self.now + 1);
                 self.events.push(self.timer, Event::Timer);
             }
-            Action::Report(report) => self.note_report(report),
+            Action::Report(ref report) => self.note_report(report),
         }
     }
 
-    fn note_report(&mut self, report: Report) {
-        match report {
+    fn note_report(&mut self, report: &Report) {
+        match *report {
             Report::Queued {
                 task,
                 agent,

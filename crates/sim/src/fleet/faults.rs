@@ -50,6 +50,7 @@ impl<O: Observer> FleetWorld<'_, O> {
                     delay: self.setup.network.delay,
                     ..Network::default()
                 };
+                self.instant = self.network.is_instant();
             }
         }
     }
@@ -74,7 +75,7 @@ impl<O: Observer> FleetWorld<'_, O> {
         for place in waiting {
             let message = self.messages[place as usize];
             self.free.push(place);
-            if self.network.is_instant() {
+            if self.instant {
                 self.at_once.push_back(message);
             } else {
                 self.transmit(message, message.body.is_for_agent());

@@ -107,6 +107,8 @@ struct FleetWorld<'a, O> {
     /// Messages that arrive at this very moment, in order.
     at_once: VecDeque<Message>,
     network: Network,
+    /// Whether the network takes no time, at present.
+    instant: bool,
     timer: Nanos,
     unfinished: usize,
     statistics: RunStatistics,
@@ -149,6 +151,7 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
             free: Vec::new(),
             at_once: VecDeque::new(),
             network: setup.network,
+            instant: setup.network.is_instant(),
             timer: NEVER,
             unfinished: tasks.specs.len(),
             statistics: RunStatistics::default(),

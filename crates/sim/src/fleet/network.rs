@@ -61,7 +61,7 @@ impl<O: Observer> FleetWorld<'_, O> {
             self.agents[agent as usize].waiting.push(place);
             return;
         }
-        if self.network.is_instant() {
+        if self.instant {
             self.at_once.push_back(message);
             return;
         }
