@@ -63,3 +63,18 @@ fn every_target_has_a_test_and_seeds() {
     assert_eq!(names, tested);
     assert!(TARGETS.iter().all(|target| !(target.seeds)().is_empty()));
 }
+
+/// What a run once found: each was mended, and comes back here.
+#[test]
+fn what_was_found_stays_mended() {
+    let found: [(&str, &[u8]); 1] = [
+        // A tick at the end of time: the periodic alarms were due again as soon as they were set.
+        (
+            "group",
+            b"\x02\xff\xff\xff\xff\xff\xff\xff\xff\x00\x03\0\0\0\0\0\0\0\0",
+        ),
+    ];
+    for (name, input) in found {
+        (loxley_fuzz::target(name).expect("it is in the list").run)(input);
+    }
+}

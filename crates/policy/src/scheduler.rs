@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use loxley_balance::Rng;
-use loxley_model::{AgentId, DataKey, Lease, Priority, TaskId, Time};
+use loxley_model::{AgentId, DataKey, Lease, Priority, Span, TaskId, Time};
 
 use crate::agents::Agents;
 use crate::dependencies::Edges;
@@ -235,14 +235,14 @@ impl Scheduler {
             match alarm {
                 Alarm::Rebalance => {
                     let interval = self.config.thresholds.rebalance_interval;
-                    self.timers.set(self.now + interval, Alarm::Rebalance);
+                    self.set_again(interval, Alarm::Rebalance);
                     if self.config.strategy.pushes() {
                         self.rebalance(actions);
                     }
                 }
                 Alarm::Sample => {
                     let interval = self.config.metrics.utilization_sample_interval;
-                    self.timers.set(self.now + interval, Alarm::Sample);
+                    self.set_again(interval, Alarm::Sample);
                     self.sample_utilization();
                 }
                 Alarm::Liveness(agent, incarnation) => {
@@ -269,6 +269,11 @@ impl Scheduler {
         if self.timers.is_crowded() {
             self.sweep_timers();
         }
+    }
+
+    /// Sets a periodic alarm again: later, even where somebody configured no pause at all.
+    fn set_again(&mut self, pause: Span, alarm: Alarm) {
+        self.timers.set(self.now + pause.max(Span(1)), alarm);
     }
 
     /// The agent with this id, if it is still the same incarnation.

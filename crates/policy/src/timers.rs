@@ -51,9 +51,11 @@ impl Timers {
         self.heap.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// The next alarm that is due, with the time it was set for.
+    /// The next alarm that is due, with the time it was set for. The end of time never comes: whatever is
+    /// set again then would be due again at once.
     pub(crate) fn pop_due(&mut self, now: Time) -> Option<(Time, Alarm)> {
-        if self.next()? > now {
+        let next = self.next()?;
+        if next > now || next == Time::MAX {
             return None;
         }
         self.heap.pop().map(|Reverse((at, _, alarm))| (at, alarm))

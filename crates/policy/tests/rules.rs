@@ -344,3 +344,18 @@ fn a_backlog_follows_the_length_of_tasks_that_are_told_of_only_at_their_end() {
     let deepest = Config::default().prefetch.max_depth as usize;
     assert_eq!(in_hand_after_tasks_of(Span(1)), 1 + deepest);
 }
+
+#[test]
+fn a_tick_ends_at_the_end_of_time_and_without_pauses_between_passes() {
+    let mut config = Config::default();
+    config.thresholds.rebalance_interval = Span::ZERO;
+    config.metrics.utilization_sample_interval = Span::ZERO;
+    for config in [Config::default(), config] {
+        let mut scheduler = Scheduler::new(config, Time::ZERO);
+        let mut actions = Vec::new();
+        for now in [Time(1), Time(2), Time(u64::MAX - 1), Time::MAX, Time::MAX] {
+            scheduler.handle(now, Input::Tick, &mut actions);
+        }
+        assert!(actions.len() < 20, "{actions:?}");
+    }
+}
