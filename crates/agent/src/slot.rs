@@ -5,17 +5,20 @@
 //! timeout of that `poll`. So nothing is asked twice, no thread is made for a process, and a process
 //! that closed its outputs, or left them to a grandchild, is noticed all the same.
 //!
+//! The far ends of the two outputs stay open here as well until the process is over. Otherwise the kernel
+//! would wake us when the process closes each of them, a moment before it ends: three times instead of once.
+//!
 //! What must stay true:
 //! - the group gets signals only before its leader is reaped: until then nobody else can have the
 //!   number. A leader that ended after TERM leaves no group behind: the rest gets KILL first.
 //! - starting goes through `posix_spawn` (which shares memory with its parent until the new program
 //!   runs): no closure between fork and exec, and the program is a path.
 
-use std::io::{self, Read};
+use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, ChildStderr, ChildStdout, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -153,12 +156,12 @@ impl Slot {
         let program = command.program.to_string_lossy();
         let begun = Instant::now();
         let group = self.group(command)?;
-        let child = self.start(command, group.as_ref())?;
+        let started = self.start(command, group.as_ref())?;
         let lost = |source| StartError::Lost {
             program: program.clone().into_owned(),
             source,
         };
-        let mut watch = Watch::new(run, command, begun, child, group).map_err(lost)?;
+        let mut watch = Watch::new(run, command, begun, started, group).map_err(lost)?;
         let taking = Taking {
             buffer: &mut self.buffer,
             sink,
@@ -185,8 +188,16 @@ impl Slot {
         group.map(Some)
     }
 
-    fn start(&mut self, command: &Command, group: Option<&TaskGroup>) -> Result<Child, StartError> {
+    fn start(
+        &mut self,
+        command: &Command,
+        group: Option<&TaskGroup>,
+    ) -> Result<Started, StartError> {
         let name = || command.program.to_string_lossy().into_owned();
+        let refused = |source| StartError::Refused {
+            program: name(),
+            source,
+        };
         let path = self
             .programs
             .find(&command.program)
@@ -206,15 +217,28 @@ impl Slot {
             )
             .stdin(Stdio::null())
             .process_group(0);
+        let (mut stdout, mut stderr) = (None, None);
         if command.streams == Streams::Captured {
-            child.stdout(Stdio::piped()).stderr(Stdio::piped());
+            let pipe = || -> io::Result<_> {
+                let (near, far) = io::pipe()?;
+                rustix::io::ioctl_fionbio(&near, true)?;
+                Ok((near, far))
+            };
+            let (near, far) = pipe().map_err(refused)?;
+            stdout = Some(near);
+            child.stdout(far);
+            let (near, far) = pipe().map_err(refused)?;
+            stderr = Some(near);
+            child.stderr(far);
         }
         if let Some(directory) = &command.directory {
             child.current_dir(directory);
         }
-        child.spawn().map_err(|source| StartError::Refused {
-            program: name(),
-            source,
+        Ok(Started {
+            child: child.spawn().map_err(refused)?,
+            stdout,
+            stderr,
+            far_ends: child,
         })
     }
 }
@@ -237,6 +261,15 @@ fn inside(group: &TaskGroup, program: &Path) -> std::process::Command {
     shell
 }
 
+/// A process, and the outputs that we read.
+struct Started {
+    child: Child,
+    stdout: Option<PipeReader>,
+    stderr: Option<PipeReader>,
+    /// Keeps the ends of the outputs that the process writes to.
+    far_ends: std::process::Command,
+}
+
 /// One process from its start to its end.
 struct Watch {
     run: u64,
@@ -246,8 +279,10 @@ struct Watch {
     process: OwnedFd,
     /// None once it is reaped.
     child: Option<Child>,
-    stdout: Option<ChildStdout>,
-    stderr: Option<ChildStderr>,
+    stdout: Option<PipeReader>,
+    stderr: Option<PipeReader>,
+    /// Open as long as the process runs: see above.
+    _far_ends: std::process::Command,
     stopped: Option<Stopped>,
     /// When to do something if nothing happens: send TERM, or KILL once that was sent.
     alarm: Option<Instant>,
@@ -263,9 +298,15 @@ impl Watch {
         run: u64,
         command: &Command,
         begun: Instant,
-        mut child: Child,
+        started: Started,
         control: Option<TaskGroup>,
     ) -> io::Result<Self> {
+        let Started {
+            mut child,
+            stdout,
+            stderr,
+            far_ends,
+        } = started;
         let group = Pid::from_child(&child);
         let process = match rustix::process::pidfd_open(group, PidfdFlags::empty()) {
             Ok(process) => process,
@@ -275,7 +316,6 @@ impl Watch {
                 return Err(error.into());
             }
         };
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let limits = &command.limits;
         Ok(Self {
             run,
@@ -286,6 +326,7 @@ impl Watch {
             child: Some(child),
             stdout,
             stderr,
+            _far_ends: far_ends,
             stopped: None,
             alarm: limits.time.and_then(|time| begun.checked_add(time)),
             notice: command.notice.and_then(|time| begun.checked_add(time)),
@@ -297,12 +338,6 @@ impl Watch {
     /// Waits for the end and moves output meanwhile. Whatever goes wrong here, the process is over
     /// when this returns or is killed by `reap`.
     fn until_it_ends(&mut self, orders: &Orders, mut taking: Taking<'_>) -> io::Result<()> {
-        for pipe in [
-            self.stdout.as_ref().map(AsFd::as_fd),
-            self.stderr.as_ref().map(AsFd::as_fd),
-        ] {
-            pipe.map_or(Ok(()), |pipe| rustix::io::ioctl_fionbio(pipe, true))?;
-        }
         // An order may have come while we were starting, and its bell may be answered already.
         self.obey(orders.for_run(self.run));
         loop {
@@ -314,10 +349,10 @@ impl Watch {
             // A little at a time: a process that never stops writing must not hide the clock.
             let pieces = if ready.ended { LAST_PIECES } else { 1 };
             if ready.stdout || ready.ended {
-                taking.drain(&mut self.stdout, Stream::Stdout, pieces)?;
+                taking.drain(self.stdout.as_ref(), Stream::Stdout, pieces)?;
             }
             if ready.stderr || ready.ended {
-                taking.drain(&mut self.stderr, Stream::Stderr, pieces)?;
+                taking.drain(self.stderr.as_ref(), Stream::Stderr, pieces)?;
             }
             if ready.ended {
                 return taking.kept;
@@ -342,7 +377,7 @@ impl Watch {
                 tv_nsec: left.subsec_nanos().into(),
             }
         });
-        // A stream that ended is not asked again: the bell stands in its place, unread.
+        // In place of a stream that nobody captures stands the bell, unread.
         let bell = orders.bell.as_fd();
         let stdout = self.stdout.as_ref().map_or(bell, AsFd::as_fd);
         let stderr = self.stderr.as_ref().map_or(bell, AsFd::as_fd);
@@ -451,17 +486,19 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    /// Reads what is there, up to so many buffers. At its end, the stream is closed and forgotten.
+    /// Reads what is there, up to so many buffers.
     fn drain(
         &mut self,
-        pipe: &mut Option<impl Read>,
+        pipe: Option<&PipeReader>,
         stream: Stream,
         pieces: usize,
     ) -> io::Result<()> {
+        let Some(mut reader) = pipe else {
+            return Ok(());
+        };
         for _ in 0..pieces {
-            let Some(reader) = pipe else { return Ok(()) };
             match reader.read(self.buffer) {
-                Ok(0) => *pipe = None,
+                Ok(0) => return Ok(()),
                 Ok(count) => {
                     if self.kept.is_ok() {
                         self.kept = self.sink.take(stream, &self.buffer[..count]);

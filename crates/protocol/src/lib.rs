@@ -23,10 +23,6 @@ pub use generated::{
 /// The version of the protocol that this build speaks.
 pub const VERSION: u32 = 1;
 
-/// How long an agent may keep the end of a task to itself while it has enough other tasks to do: then one
-/// frame tells of several.
-pub const HOLD: std::time::Duration = std::time::Duration::from_millis(2);
-
 /// The largest frame, in bytes. Whoever sends more is cut off.
 pub const FRAME_MAX: usize = 16 << 20;
 

@@ -43,6 +43,8 @@ struct Running {
     told: bool,
     /// Nobody wants its end any more.
     cancelled: Arc<AtomicBool>,
+    /// No other task of its job waits for its end.
+    independent: bool,
     /// The server asked for it back: its end is an answer to that.
     retracted: bool,
 }
@@ -71,6 +73,10 @@ struct Inner {
     last_number: u64,
     /// When the end of a task was last told.
     said_at: Option<Instant>,
+    /// When the ends that are kept back must be told.
+    due: Option<Instant>,
+    /// How long the last end might have been kept back.
+    hold: Duration,
     /// Whether the conversation was told that there is something to say.
     rung: bool,
     closed: bool,
@@ -93,6 +99,19 @@ const FRAME_BYTES: usize = 4 << 20;
 const LARGE: usize = 32 << 10;
 /// A task that runs longer than this is reported as started even if there is nothing else to say.
 pub(super) const START_NOTICE: Duration = Duration::from_millis(2);
+
+/// How long the end of a task may be kept back while there is enough other work, so that one frame, one group
+/// and one write of the server serve several ends. Where tasks are short this is most of what they cost.
+fn hold_of(ended: &wire::Finished, independent: bool) -> Duration {
+    const SHORT: Duration = Duration::from_millis(2);
+    if ended.outcome() != wire::Outcome::Succeeded {
+        Duration::ZERO
+    } else if independent && ended.duration_ns < SHORT.as_nanos() as u64 {
+        Duration::from_millis(10)
+    } else {
+        Duration::from_millis(2)
+    }
+}
 
 impl Board {
     pub(super) fn new(killers: Vec<Killer>) -> Self {
@@ -145,6 +164,7 @@ impl Board {
                     since: Instant::now(),
                     told: false,
                     cancelled: Arc::clone(&cancelled),
+                    independent: given.template.independent,
                     retracted: false,
                 });
                 return Some((given, cancelled));
@@ -216,19 +236,28 @@ impl Board {
         }
     }
 
-    /// What there is to say, if anything. What must not be lost is kept until it is acknowledged.
+    /// What there is to say now, if anything. What must not be lost is kept until it is acknowledged.
     pub(super) fn next_frame(&self, even_starts_alone: bool) -> Option<wire::AgentFrame> {
         let mut inner = self.lock();
         inner.rung = false;
-        let nothing = inner.finished.is_empty()
+        if inner.finished.is_empty() {
+            inner.due = None;
+        }
+        let nothing = (inner.finished.is_empty() || inner.is_holding())
             && inner.yielded.is_empty()
             && inner.checkpoints.is_empty()
             && inner.outputs.is_empty();
-        if nothing && !even_starts_alone {
+        let started = if nothing && !even_starts_alone {
+            Vec::new()
+        } else {
+            inner.starts()
+        };
+        if nothing && started.is_empty() {
             return None;
         }
+        inner.due = None;
         let mut frame = wire::AgentFrame {
-            started: inner.starts(),
+            started,
             yielded: std::mem::take(&mut inner.yielded),
             outputs: std::mem::take(&mut inner.outputs),
             ..wire::AgentFrame::default()
@@ -262,9 +291,14 @@ impl Board {
         !inner.waiting.is_empty() || running.into_iter().any(|running| !running.told)
     }
 
-    /// Whether the end of a task was told a moment ago: the next one may be kept back.
-    pub(super) fn said_lately(&self) -> bool {
-        self.lock().said_lately()
+    /// When the ends that are kept back must be told.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.lock().due
+    }
+
+    /// How long ends are kept back at present.
+    pub(super) fn hold(&self) -> Duration {
+        self.lock().hold
     }
 
     /// All leases that are known here.
@@ -335,20 +369,31 @@ impl Inner {
             return true;
         }
         let is_large = size_of(&ended) > LARGE;
+        // Others are about to be told, and take this one along.
+        let is_late = !self.finished.is_empty() && self.due.is_none();
+        self.hold = hold_of(&ended, running.independent);
         self.leases.insert(running.lease, Place::Ended);
         self.finished.push(ended);
-        is_large || !self.may_hold()
+        self.due = match self.said_at {
+            Some(at) if !is_large && !is_late && self.has_enough_to_do() => {
+                let due = at + self.hold;
+                Some(self.due.map_or(due, |before| before.min(due)))
+            }
+            _ => None,
+        };
+        !self.is_holding()
     }
 
     /// Whether the ends that were not told can wait for others: as long as more tasks wait here than have
     /// ended, and enough for every slot, an answer comes before the slots run dry.
-    fn may_hold(&self) -> bool {
+    fn has_enough_to_do(&self) -> bool {
         let needed = self.finished.len().max(self.slots.len());
-        self.waiting.len() >= needed && self.said_lately()
+        self.waiting.len() >= needed
     }
 
-    fn said_lately(&self) -> bool {
-        self.said_at.is_some_and(|at| at.elapsed() < wire::HOLD)
+    /// Whether ends are kept back, and may be for longer.
+    fn is_holding(&self) -> bool {
+        self.due.is_some_and(|due| Instant::now() < due)
     }
 
     fn remember(&mut self, template: wire::Template) {
@@ -467,3 +512,6 @@ fn take_some<T>(all: &mut Vec<T>, size: impl Fn(&T) -> usize) -> Vec<T> {
     }
     all.drain(..count).collect()
 }
+
+#[cfg(test)]
+mod tests;

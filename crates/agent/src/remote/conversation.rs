@@ -234,7 +234,7 @@ impl Talk<'_> {
     async fn go_on(&mut self, inbox: &mut Streaming<wire::ServerFrame>) -> Result<End, Status> {
         let board = Arc::clone(&self.conversation.board);
         let mut next_beat = TokioInstant::now();
-        let mut notice: Option<TokioInstant> = None;
+        let mut look_at: Option<TokioInstant> = None;
         loop {
             let mut starts_alone = false;
             tokio::select! {
@@ -251,13 +251,14 @@ impl Talk<'_> {
                     next_beat = TokioInstant::now() + self.next_pause();
                     self.beat().await;
                 }
-                () = sleep_until(notice) => starts_alone = true,
+                () = sleep_until(look_at) => starts_alone = true,
+                () = sleep_until(board.due().map(Into::into)) => {}
                 () = self.conversation.stopper.inner.bell.notified() => {}
             }
             if let Some(end) = self.speak(&board, starts_alone).await {
                 return Ok(end);
             }
-            notice = next_notice(&board, notice.filter(|_| !starts_alone), starts_alone);
+            look_at = next_look(&board, look_at.filter(|_| !starts_alone), starts_alone);
         }
     }
 
@@ -322,7 +323,13 @@ impl Talk<'_> {
         self.beats = self.beats.saturating_add(1);
         // Zero means that there is no echo to measure.
         let sent_ns = nanoseconds(self.begun.elapsed()).max(1);
-        let vitals = self.pulse.take(self.round_trip_ns, sent_ns);
+        let hold_ns = nanoseconds(self.conversation.board.hold());
+        let vitals = wire::Vitals {
+            round_trip_ns: self.round_trip_ns,
+            sent_ns,
+            hold_ns,
+            ..self.pulse.take()
+        };
         let frame = wire::AgentFrame {
             vitals: Some(vitals),
             ..wire::AgentFrame::default()
@@ -342,21 +349,18 @@ impl Talk<'_> {
     }
 }
 
-/// When to look for what was not told: starts of tasks that run long, and ends that were kept back.
-fn next_notice(
+/// When to look for tasks that run long and were not told of.
+fn next_look(
     board: &Board,
     before: Option<TokioInstant>,
     just_looked: bool,
 ) -> Option<TokioInstant> {
     let soon = TokioInstant::now() + START_NOTICE;
-    // Whatever runs long was told when we looked; what waits is not running yet. And when nothing was said
-    // lately, nothing is kept back.
-    let at_leisure = just_looked && !board.said_lately();
     match before {
-        Some(at) if board.said_lately() => Some(at.min(soon)),
         Some(at) => Some(at),
         None if !board.starts_to_tell() => None,
-        None if at_leisure => Some(soon + 4 * START_NOTICE),
+        // Whatever runs long was told when we looked; what waits is not running yet.
+        None if just_looked => Some(soon + 4 * START_NOTICE),
         None => Some(soon),
     }
 }

@@ -198,6 +198,7 @@ pub(crate) fn template(spot: &Spot<'_>) -> wire::Template {
         output_directory: request.output.directory.clone().unwrap_or_default(),
         checkpoints: request.checkpoints,
         keep_bytes: request.output.keep_bytes,
+        independent: !spot.job.is_graph(),
         ..wire::Template::default()
     };
     match &request.run {

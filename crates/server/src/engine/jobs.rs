@@ -142,7 +142,7 @@ impl Job {
     }
 
     /// Whether its tasks refer to each other: then the policy gets all of them at once.
-    fn is_graph(&self) -> bool {
+    pub(crate) fn is_graph(&self) -> bool {
         let tasks = &self.request.tasks;
         tasks.iter().any(|task| {
             !task.depends_on.is_empty()

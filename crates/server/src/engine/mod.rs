@@ -600,7 +600,7 @@ impl Engine {
     fn heartbeat(&mut self, agent: AgentId, vitals: wire::Vitals) {
         // A task that is given back takes a write as well as a round trip, and its end may be kept back.
         let commit = self.progress.commit_ns.load(Ordering::Relaxed);
-        let delay = commit.saturating_add(wire::HOLD.as_nanos() as u64);
+        let delay = commit.saturating_add(vitals.hold_ns);
         let fact = Fact::AgentHeard {
             agent,
             vitals: Vitals {
