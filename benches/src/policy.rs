@@ -165,7 +165,7 @@ fn graph(options: &Options, report: &mut Report) {
             let start = Instant::now();
             fleet.handle(Input::TasksSubmitted {
                 job: JobSpec::new(JobId(0)),
-                tasks: specs,
+                tasks: specs.into(),
             });
             let took = start.elapsed().as_secs_f64();
             assert_eq!(fleet.scheduler.counts().submitted, tasks as u64);
@@ -214,10 +214,8 @@ impl Fleet {
         };
         for agent in 0..agents {
             let skills = agent_skills(agent);
-            fleet.handle(Input::AgentJoined(AgentSpec::new(
-                AgentId(agent as u64),
-                skills,
-            )));
+            let spec = AgentSpec::new(AgentId(agent as u64), skills);
+            fleet.handle(Input::AgentJoined(spec.into()));
         }
         fleet
     }
@@ -282,7 +280,7 @@ impl Fleet {
             let here = frame.min(specs.len());
             for spec in specs.drain(..here) {
                 let job = JobSpec::new(JobId(spec.id.0));
-                let tasks = vec![spec];
+                let tasks = [spec].into();
                 self.handle(Input::TasksSubmitted { job, tasks });
             }
             let agents = self.agents as u64;
@@ -331,10 +329,11 @@ impl Fleet {
         for thief in 0..thieves {
             let skills = agent_skills(thief as usize);
             let id = AgentId(1_000_000 + thief);
-            self.handle(Input::AgentJoined(AgentSpec {
+            let spec = AgentSpec {
                 slots: u32::MAX,
                 ..AgentSpec::new(id, skills)
-            }));
+            };
+            self.handle(Input::AgentJoined(spec.into()));
         }
         let start = Instant::now();
         let mut held = Vec::with_capacity(count);
@@ -363,7 +362,8 @@ impl Fleet {
         self.handle(Input::ConfigChanged(Box::new(config)));
         for agent in 0..1_000 {
             let id = AgentId(2_000_000 + agent as u64);
-            self.handle(Input::AgentJoined(AgentSpec::new(id, agent_skills(agent))));
+            let spec = AgentSpec::new(id, agent_skills(agent));
+            self.handle(Input::AgentJoined(spec.into()));
         }
         let start = Instant::now();
         self.handle(Input::RebalanceRequested);

@@ -156,11 +156,9 @@ fn storms(args: &Args, out: &mut dyn Write) -> Result<Exit> {
     for failure in failures.values() {
         writeln!(out, "{failure}")?;
     }
-    writeln!(
-        out,
-        "{count} storms, {} of them broke a claim",
-        failures.len()
-    )?;
+    let noun = if count == 1 { "storm" } else { "storms" };
+    let broke = failures.len();
+    writeln!(out, "{count} {noun}, {broke} of them broke a claim")?;
     Ok(if failures.is_empty() {
         Exit::Done
     } else {

@@ -180,7 +180,7 @@ fn the_scheduler_takes_it(bytes: &[u8]) {
         Scheduler::new(file.config.clone().unwrap_or_else(Config::default), Time(0));
     let mut actions = Vec::new();
     for agent in file.agent_specs(&mut names) {
-        scheduler.handle(Time(0), Input::AgentJoined(agent), &mut actions);
+        scheduler.handle(Time(0), Input::AgentJoined(agent.into()), &mut actions);
     }
     let job = JobSpec {
         unplaceable: match file.agents.is_empty() {
@@ -197,6 +197,7 @@ fn the_scheduler_takes_it(bytes: &[u8]) {
             .template()
             .expect("it was checked");
     }
+    let tasks = tasks.into();
     scheduler.handle(Time(0), Input::TasksSubmitted { job, tasks }, &mut actions);
     for action in &actions {
         assert!(

@@ -13,6 +13,9 @@ use crate::tasks::State;
 use crate::view::Liveness;
 use crate::{Action, InputError, Reason, Scheduler};
 
+/// With more agents than this, what is fetched ahead of its turn would be gone from the cache again by then.
+const LOOK_AHEAD_AGENTS_MAX: usize = 1_000;
+
 /// Why a lot may not be started on an agent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bar {
@@ -127,6 +130,9 @@ impl Scheduler {
         let reason = self.tasks[task].reason;
         self.unqueue(task);
         self.assign(task, agent, reason, actions);
+        if self.agents.len() <= LOOK_AHEAD_AGENTS_MAX {
+            self.agents[agent].queue.look_ahead(&self.tasks);
+        }
         true
     }
 

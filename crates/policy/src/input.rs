@@ -1,6 +1,7 @@
 //! What can happen to a scheduler. Inputs are facts, in the past tense; the journal is their list.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use loxley_model::{
@@ -17,12 +18,13 @@ pub enum Input {
     TasksSubmitted {
         /// The job they belong to.
         job: JobSpec,
-        /// The tasks. They may depend on each other in any order, and on earlier tasks.
-        tasks: Vec<TaskSpec>,
+        /// The tasks. They may depend on each other in any order, and on earlier tasks. Shared: whoever
+        /// submits them may keep them too.
+        tasks: Arc<[TaskSpec]>,
     },
     /// An agent registered. Under a known id, this is a new incarnation: the old one is gone, and
     /// its tasks go elsewhere.
-    AgentJoined(AgentSpec),
+    AgentJoined(Box<AgentSpec>),
     /// An agent unregistered.
     AgentLeft {
         /// Which one.
@@ -120,7 +122,7 @@ pub enum Input {
         /// The job it belongs to.
         job: JobSpec,
         /// The task.
-        task: TaskSpec,
+        task: Box<TaskSpec>,
     },
     /// Somebody took a task out by hand: it has left the scheduler (`Ending::Returned`), and its id
     /// may be used again. Nothing happens when there is no such task on the queue.
@@ -144,6 +146,10 @@ pub enum Input {
     /// it stays silent.
     AgentSilent(AgentId),
 }
+
+// Every task brings a few inputs, and each is handed on from driver to scheduler: what is large and rare
+// is boxed.
+const _: () = assert!(size_of::<Input>() <= 56);
 
 /// What becomes of the tasks of an agent that leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

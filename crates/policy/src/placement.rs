@@ -551,7 +551,6 @@ fn fits(class: &Class, cohort: &Cohort) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec;
     use alloc::vec::Vec;
 
     use loxley_model::{AgentSpec, JobId, JobSpec, SkillSet, TaskId, TaskKind, TaskSpec};
@@ -567,10 +566,10 @@ mod tests {
             config.performance.cache_ttl = Span(ttl);
             let mut scheduler = Scheduler::new(config, Time::ZERO);
             let agent = AgentSpec::new(AgentId(1), SkillSet::none());
-            scheduler.handle(Time(1), Input::AgentJoined(agent), &mut Vec::new());
+            scheduler.handle(Time(1), Input::AgentJoined(agent.into()), &mut Vec::new());
             for now in [2, 5] {
                 let job = JobSpec::new(JobId(now));
-                let tasks = vec![TaskSpec::new(TaskId(now), TaskKind::default().into())];
+                let tasks = [TaskSpec::new(TaskId(now), TaskKind::default().into())].into();
                 let input = Input::TasksSubmitted { job, tasks };
                 scheduler.handle(Time(now), input, &mut Vec::new());
             }

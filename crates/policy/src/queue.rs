@@ -202,6 +202,19 @@ impl Queue {
         }
     }
 
+    /// Has the tasks whose turn comes soon fetched from memory, several at once: otherwise each would be
+    /// waited for alone when its turn has come.
+    pub(crate) fn look_ahead(&self, tasks: &Tasks) {
+        const AHEAD: usize = 8;
+        let Some(level) = self.top() else { return };
+        let soon = &level.mixed.sorted;
+        if soon.len().is_multiple_of(AHEAD) {
+            for entry in soon.iter().take(AHEAD) {
+                tasks.touch(entry.task);
+            }
+        }
+    }
+
     /// The task that probably comes next. Only to have it fetched from memory: it may be stale.
     pub(crate) fn likely_next(&self) -> Option<TaskRef> {
         let level = self.top()?;

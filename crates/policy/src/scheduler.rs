@@ -34,8 +34,8 @@ use crate::{Action, Config, Counts, Input, InputError, Report, UtilizationSample
 /// let mut scheduler = Scheduler::new(Config::default(), Time::ZERO);
 /// let mut actions = Vec::new();
 /// let agent = AgentSpec::new(AgentId(1), SkillSet::none());
-/// scheduler.handle(Time(1), Input::AgentJoined(agent), &mut actions);
-/// let tasks = vec![TaskSpec::new(TaskId(7), TaskKind::default().into())];
+/// scheduler.handle(Time(1), Input::AgentJoined(agent.into()), &mut actions);
+/// let tasks = [TaskSpec::new(TaskId(7), TaskKind::default().into())].into();
 /// let job = JobSpec::new(JobId(1));
 /// scheduler.handle(Time(2), Input::TasksSubmitted { job, tasks }, &mut actions);
 ///
@@ -173,7 +173,7 @@ impl Scheduler {
             | Input::WorkRequested { .. }
             | Input::TaskStarted { .. }
             | Input::TaskFinished { .. } => unreachable!("handled with every task"),
-            Input::AgentJoined(spec) => self.agent_joined(spec, actions),
+            Input::AgentJoined(spec) => self.agent_joined(*spec, actions),
             Input::AgentLeft { agent, tasks } => self.agent_left(agent, tasks, actions),
             Input::AgentDrained(agent) => self.agent_drained(agent, actions),
             Input::AgentHeard { agent, vitals } => self.agent_heard(agent, vitals, actions),
@@ -195,7 +195,7 @@ impl Scheduler {
                 _ => self.limits.set_weight(user, weight),
             },
             Input::TaskQueued { agent, job, task } => {
-                self.queue_by_hand(agent, job, task, actions);
+                self.queue_by_hand(agent, job, *task, actions);
             }
             Input::TaskTaken(taking) => self.take_by_hand(taking, actions),
             Input::AgentRecalled {

@@ -30,6 +30,8 @@ pub(crate) struct Checked {
     earlier: Vec<(u32, TaskRef)>,
     /// Fallback tasks: position of the fallback, and the id of the task it stands in for.
     standbys: Vec<(u32, TaskId)>,
+    /// Whether nobody asked for anything but to have the tasks done.
+    is_plain: bool,
 }
 
 impl Scheduler {
@@ -55,11 +57,15 @@ impl Scheduler {
                 errors.push(SubmitError::ForeignJob { job: job.id, owner });
             }
         }
-        let positions = Positions::new(tasks);
-        self.check_ids(tasks, &positions, &mut errors);
-        // Most tasks ask for nothing that could be wrong.
-        if !is_free(job) || !tasks.iter().all(is_plain) {
-            self.check_wishes(job, tasks, &positions, checked, &mut errors);
+        let glance = self.glance_at(tasks);
+        checked.is_plain = is_free(job) && glance.are_plain;
+        // Most tasks come under fresh ids and ask for nothing that could be wrong.
+        if !(checked.is_plain && glance.are_new && glance.are_consecutive) {
+            let positions = Positions::new(tasks, glance.are_consecutive);
+            self.check_ids(tasks, &positions, &mut errors);
+            if !checked.is_plain {
+                self.check_wishes(job, tasks, &positions, checked, &mut errors);
+            }
         }
         if errors.is_empty() {
             return true;
@@ -95,6 +101,22 @@ impl Scheduler {
                 errors.push(SubmitError::Cycle(name_circle(&circle, |at| tasks[at].id)));
             }
         }
+    }
+
+    /// What can be told of all tasks in one walk: a submission may be larger than any cache.
+    fn glance_at(&self, tasks: &[TaskSpec]) -> Glance {
+        let first = tasks.first().map_or(0, |task| task.id.0);
+        let mut glance = Glance {
+            are_consecutive: first.checked_add(tasks.len() as u64).is_some(),
+            are_new: true,
+            are_plain: true,
+        };
+        for (at, task) in (0..).zip(tasks) {
+            glance.are_consecutive &= task.id.0 == first.wrapping_add(at);
+            glance.are_new &= self.ids.known(task.id) == Known::Unused;
+            glance.are_plain &= is_plain(task);
+        }
+        glance
     }
 
     fn check_ids(&self, tasks: &[TaskSpec], positions: &Positions, errors: &mut Vec<SubmitError>) {
@@ -226,6 +248,9 @@ impl Scheduler {
         checked: &Checked,
         actions: &mut Vec<Action>,
     ) {
+        if checked.is_plain {
+            return self.accept_plain(job, specs, actions);
+        }
         let mut places = self.insert_all(job, specs, checked, actions);
         if checked.has_links() {
             places.retain(|task| {
@@ -241,6 +266,50 @@ impl Scheduler {
         }
     }
 
+    /// Takes in tasks that wait for nothing, and finds each its place while it is still at hand: a large
+    /// submission is walked through once.
+    fn accept_plain(&mut self, job: JobSpec, specs: &[TaskSpec], actions: &mut Vec<Action>) {
+        let Some(owner) = self.begin_accepting(job, specs.len(), actions) else {
+            return;
+        };
+        let mut unplaced: SmallVec<[TaskRef; 4]> = SmallVec::new();
+        for (position, spec) in (0..).zip(specs) {
+            let task = self.insert_task(owner, spec, position, 0);
+            // Large tasks keep off reserved slots as soon as there is a small one, which may be the next.
+            if self.small_live == 0 {
+                unplaced.push(task);
+                continue;
+            }
+            for earlier in unplaced.drain(..) {
+                self.make_ready(earlier, actions);
+            }
+            self.make_ready(task, actions);
+        }
+        for task in unplaced {
+            self.make_ready(task, actions);
+        }
+    }
+
+    /// Reports that so many tasks are accepted, and makes room for them. Returns their job and user, if
+    /// there are tasks.
+    fn begin_accepting(
+        &mut self,
+        job: JobSpec,
+        count: usize,
+        actions: &mut Vec<Action>,
+    ) -> Option<(JobRef, UserRef)> {
+        // Each task will be reported as queued or held.
+        actions.reserve(count + 1);
+        let (id, tasks) = (job.id, count);
+        report(Report::Accepted { job: id, tasks }, actions);
+        if count == 0 {
+            return None;
+        }
+        self.tasks.reserve(count);
+        let user = self.limits.user(job.user);
+        Some((self.jobs.find_or_insert(job, user), user))
+    }
+
     /// Takes checked tasks in and links them. None of them has a place yet.
     pub(crate) fn insert_all(
         &mut self,
@@ -249,23 +318,13 @@ impl Scheduler {
         checked: &Checked,
         actions: &mut Vec<Action>,
     ) -> SmallVec<[TaskRef; 4]> {
-        let count = specs.len();
-        report(
-            Report::Accepted {
-                job: job.id,
-                tasks: count,
-            },
-            actions,
-        );
-        if count == 0 {
+        let Some(owner) = self.begin_accepting(job, specs.len(), actions) else {
             return SmallVec::new();
-        }
-        let user = self.limits.user(job.user);
-        let job = self.jobs.find_or_insert(job, user);
-        let mut places = SmallVec::with_capacity(count);
+        };
+        let mut places = SmallVec::with_capacity(specs.len());
         for (position, spec) in (0..).zip(specs) {
             let chain = checked.chains.get(position as usize).copied();
-            let place = self.insert_task((job, user), spec, position, chain.unwrap_or(0));
+            let place = self.insert_task(owner, spec, position, chain.unwrap_or(0));
             if let Some(deadline) = spec.deadline {
                 self.watch_deadline(place, deadline, actions);
             }
@@ -480,6 +539,16 @@ fn extra_of(spec: &TaskSpec) -> Option<Box<Extra>> {
     })
 }
 
+/// What can be told of a submission at a glance.
+struct Glance {
+    /// The ids follow each other, as drivers hand them out.
+    are_consecutive: bool,
+    /// No id was used before; one may be used twice within the submission.
+    are_new: bool,
+    /// All are plain.
+    are_plain: bool,
+}
+
 /// Where each id of a submission is.
 enum Positions {
     /// The ids follow each other, as drivers hand them out.
@@ -489,12 +558,10 @@ enum Positions {
 }
 
 impl Positions {
-    fn new(tasks: &[TaskSpec]) -> Self {
-        let first = tasks.first().map_or(0, |task| task.id.0);
-        let len = tasks.len() as u64;
-        if first.checked_add(len).is_some()
-            && tasks.iter().zip(first..).all(|(task, id)| task.id.0 == id)
-        {
+    fn new(tasks: &[TaskSpec], are_consecutive: bool) -> Self {
+        if are_consecutive {
+            let first = tasks.first().map_or(0, |task| task.id.0);
+            let len = tasks.len() as u64;
             return Self::Consecutive { first, len };
         }
         let mut sorted: Vec<_> = tasks.iter().map(|task| task.id).zip(0..).collect();
@@ -538,12 +605,12 @@ mod tests {
     #[test]
     fn ids_are_found_whether_or_not_they_follow_each_other() {
         let kind: Arc<TaskKind> = Arc::default();
-        for ids in [vec![5, 6, 7], vec![9, 2, 5]] {
+        for (ids, are_consecutive) in [(vec![5, 6, 7], true), (vec![9, 2, 5], false)] {
             let specs: Vec<_> = ids
                 .iter()
                 .map(|id| TaskSpec::new(TaskId(*id), Arc::clone(&kind)))
                 .collect();
-            let positions = Positions::new(&specs);
+            let positions = Positions::new(&specs, are_consecutive);
             for (at, id) in (0..).zip(&ids) {
                 assert_eq!(positions.find(TaskId(*id)), Some(at));
             }

@@ -226,6 +226,12 @@ impl Tasks {
         place
     }
 
+    /// Makes room for so many more tasks at once.
+    pub(crate) fn reserve(&mut self, more: usize) {
+        let vacant = self.entries.len() - self.len;
+        self.entries.reserve(more.saturating_sub(vacant));
+    }
+
     pub(crate) fn remove(&mut self, place: TaskRef) -> Gone {
         let entry = &mut self.entries[place.index()];
         assert!(!entry.is_vacant(), "removed a task twice");

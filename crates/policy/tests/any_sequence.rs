@@ -344,7 +344,8 @@ fn submit(world: &mut World, tasks: Vec<NewTask>, user: u8, skip: bool) {
     if skip {
         job.dependency_failure = DependencyFailure::Skip;
     }
-    world.handle(Input::TasksSubmitted { job, tasks: batch });
+    let tasks = batch.into();
+    world.handle(Input::TasksSubmitted { job, tasks });
 }
 
 proptest! {

@@ -8,7 +8,7 @@ use world::World;
 
 /// Puts a task that asks for these skills on a queue, whoever it belongs to.
 fn queue(world: &mut World, agent: AgentId, skills: &[u32], priority: u8) -> TaskId {
-    let (job, task) = (world.new_job(), world.new_task(skills, priority));
+    let (job, task) = (world.new_job(), Box::new(world.new_task(skills, priority)));
     let id = task.id;
     world.handle(Input::TaskQueued { agent, job, task });
     id
@@ -59,7 +59,7 @@ fn whoever_takes_a_task_has_it_and_its_id_may_come_back() {
     world.handle(Input::TaskQueued {
         agent: ann,
         job,
-        task: again,
+        task: Box::new(again),
     });
     assert_eq!(world.queue(ann), [ids[0].0, ids[2].0]);
     assert_eq!(world.scheduler.counts().returned, 3);
@@ -128,7 +128,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
             Input::TaskQueued {
                 agent: ann,
                 job,
-                task,
+                task: Box::new(task),
             },
             alone,
         ),

@@ -309,7 +309,7 @@ fn in_hand_after_tasks_of(ran: Span) -> usize {
     let tasks = tasks.collect();
     let job = JobSpec::new(JobId(1));
     let mut actions = Vec::new();
-    scheduler.handle(Time(1), Input::AgentJoined(agent), &mut actions);
+    scheduler.handle(Time(1), Input::AgentJoined(agent.into()), &mut actions);
     scheduler.handle(Time(1), Input::TasksSubmitted { job, tasks }, &mut actions);
     let mut in_hand = std::collections::VecDeque::new();
     for round in 1..=50 {

@@ -35,7 +35,7 @@ impl Driver {
         self.now = self.now + Span::from_millis(self.rng.below(400));
         match self.rng.below(20) {
             0 => self.submit(),
-            1 => Input::AgentJoined(self.agent()),
+            1 => Input::AgentJoined(Box::new(self.agent())),
             2 if self.rng.chance(0.3) => Input::AgentLeft {
                 agent: AgentId(self.rng.below(8)),
                 tasks: Leftovers::Requeue,

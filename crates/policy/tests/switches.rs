@@ -537,7 +537,7 @@ fn user_shares() {
             ..AgentSpec::new(AgentId(1), SkillSet::none())
         });
         for user in [1, 1, 2] {
-            let tasks = vec![world.new_task(&[], 3)];
+            let tasks = [world.new_task(&[], 3)].into();
             let job = JobSpec {
                 user: UserId(user),
                 ..world.new_job()

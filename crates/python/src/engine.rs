@@ -131,7 +131,7 @@ impl Engine {
             ..books.job()
         };
         let id = spec.id;
-        let tasks = vec![spec.clone()];
+        let tasks = [spec.clone()].into();
         books.tasks.insert(id, Entry { task, spec });
         let answer = books.feed(now, Input::TasksSubmitted { job, tasks });
         let turned_away = answer.refused.and_then(|_| books.tasks.remove(&id));
@@ -387,7 +387,7 @@ impl Books {
 
     fn put_on_queue(&mut self, now: Time, agent: AgentId, mut task: TaskSpec) {
         task.deadline = task.deadline.map(|deadline| deadline.max(now + Span(1)));
-        let job = self.job();
+        let (job, task) = (self.job(), Box::new(task));
         let refused = self
             .feed(now, Input::TaskQueued { agent, job, task })
             .refused;
@@ -405,7 +405,7 @@ impl Books {
 
     fn join(&mut self, now: Time, id: AgentId, profile: &Profile) -> PyResult<()> {
         let spec = self.agent_spec(id, profile)?;
-        self.feed(now, Input::AgentJoined(spec));
+        self.feed(now, Input::AgentJoined(spec.into()));
         self.feed(
             now,
             Input::AgentRecalled {

@@ -247,7 +247,7 @@ impl World {
                     groups.iter().map(|group| u64::from(group.count)).sum()
                 }
                 FleetLoad::Graph(workload, _) => workload.len() as u64,
-                FleetLoad::Given(tasks) => tasks.specs.len() as u64,
+                FleetLoad::Given(tasks) => tasks.len() as u64,
             },
         }
     }

@@ -21,7 +21,7 @@ use loxley_policy::{Config, Matching, Strategy};
 
 use crate::checkers::{FleetCheckers, Violation};
 use crate::distribution::Distribution;
-use crate::fleet::{self, AgentSetup, Fault, FleetLoad, FleetSetup, FleetTasks, Network};
+use crate::fleet::{self, AgentSetup, Drawn, Fault, FleetLoad, FleetSetup, FleetTasks, Network};
 use crate::observer::{Happening, Observer};
 use crate::statistics::RunStatistics;
 use crate::time::{Nanos, SECOND, nanos};
@@ -197,7 +197,7 @@ impl Makers {
         let kinds: Vec<Arc<TaskKind>> = (0..1 + rng.below(6))
             .map(|_| Arc::new(task_kind(rng, skill_count)))
             .collect();
-        let mut tasks = FleetTasks::default();
+        let mut tasks = Drawn::default();
         let mut moment = 0;
         let mut batch_left = 0;
         for id in 0..count {
@@ -238,7 +238,7 @@ impl Makers {
             tasks.work.push(work);
             tasks.submissions.last_mut().expect("pushed above").2 = id as usize + 1;
         }
-        tasks
+        FleetTasks::new(tasks)
     }
 
     fn config(&mut self) -> Config {

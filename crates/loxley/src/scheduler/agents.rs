@@ -27,7 +27,7 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
             let id = spec.id;
             check_agent(&spec, &state.directory.agent_name(id))?;
             state.open_desk(id);
-            let answer = state.feed(now, Input::AgentJoined(spec));
+            let answer = state.feed(now, Input::AgentJoined(spec.into()));
             assert!(
                 answer.rejected.is_none(),
                 "a checked agent was rejected: {:?}",

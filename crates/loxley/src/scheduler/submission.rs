@@ -233,7 +233,7 @@ fn accept<T>(
     }
     let input = Input::TasksSubmitted {
         job: job_spec,
-        tasks: specs,
+        tasks: specs.into(),
     };
     let Some(errors) = state.feed(now, input).refused else {
         for task in &refs {

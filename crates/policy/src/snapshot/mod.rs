@@ -336,10 +336,10 @@ mod tests {
         let mut scheduler = Scheduler::new(Config::default(), Time::ZERO);
         let mut actions = Vec::new();
         let agent = AgentSpec::new(AgentId(4), SkillSet::none());
-        scheduler.handle(Time(1), Input::AgentJoined(agent), &mut actions);
+        scheduler.handle(Time(1), Input::AgentJoined(agent.into()), &mut actions);
         let tasks = [7, 8].map(|id| TaskSpec::new(TaskId(id), TaskKind::default().into()));
         let job = JobSpec::new(JobId(1));
-        let tasks = tasks.to_vec();
+        let tasks = tasks.into();
         scheduler.handle(Time(2), Input::TasksSubmitted { job, tasks }, &mut actions);
         scheduler.snapshot()
     }

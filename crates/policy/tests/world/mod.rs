@@ -117,7 +117,7 @@ impl World {
 
     pub(crate) fn join_spec(&mut self, spec: AgentSpec) -> AgentId {
         let id = spec.id;
-        self.handle(Input::AgentJoined(spec));
+        self.handle(Input::AgentJoined(Box::new(spec)));
         id
     }
 
@@ -146,7 +146,7 @@ impl World {
     }
 
     pub(crate) fn submit(&mut self, tasks: Vec<TaskSpec>) -> &[Action] {
-        let job = self.new_job();
+        let (job, tasks) = (self.new_job(), tasks.into());
         self.handle(Input::TasksSubmitted { job, tasks })
     }
 
@@ -166,7 +166,7 @@ impl World {
         };
         self.handle(Input::TasksSubmitted {
             job,
-            tasks: vec![task],
+            tasks: [task].into(),
         });
         id
     }
@@ -235,7 +235,7 @@ impl World {
             Input::AgentJoined(spec) if spec.slots > 0 && spec.speed > 0.0 => {
                 self.forget_agent(spec.id);
                 let hand = Hand {
-                    spec: spec.clone(),
+                    spec: (**spec).clone(),
                     leases: BTreeMap::new(),
                     want: 0,
                     suspected: false,
@@ -546,8 +546,8 @@ impl World {
 
     fn note_accepted(&mut self, input: &Input, count: usize) {
         let (job, tasks) = match input {
-            Input::TasksSubmitted { job, tasks } => (job, tasks.as_slice()),
-            Input::TaskQueued { job, task, .. } => (job, std::slice::from_ref(task)),
+            Input::TasksSubmitted { job, tasks } => (job, &**tasks),
+            Input::TaskQueued { job, task, .. } => (job, std::slice::from_ref(&**task)),
             _ => return,
         };
         assert_eq!(tasks.len(), count);

@@ -192,7 +192,7 @@ impl Books {
                 dispatch: Dispatch::KeepFull,
                 ..AgentSpec::new(agent, SkillSet::none())
             };
-            self.feed(now, Input::AgentJoined(spec));
+            self.feed(now, Input::AgentJoined(spec.into()));
             self.events.push(Event::Ready(agent));
         }
     }
@@ -285,7 +285,7 @@ impl Books {
             ..TaskSpec::new(id, kind)
         };
         let job = JobSpec::new(JobId(id.0));
-        let tasks = vec![task];
+        let tasks = [task].into();
         self.feed(now, Input::TasksSubmitted { job, tasks });
         Some(id)
     }

@@ -202,6 +202,7 @@ impl State {
             }
             if let Some((job, tasks)) = self.jobs.next_slice(self.fleet.slots(), self.now) {
                 self.jobs.note_fed(&tasks);
+                let tasks = tasks.into();
                 self.handle(Input::TasksSubmitted { job, tasks });
             }
             if self.actions.is_empty() {
@@ -416,6 +417,7 @@ impl State {
         // Whatever else happens because of a submission is carried out later, with the rest.
         let levels: Vec<_> = tasks.iter().map(|task| task.priority).collect();
         let before = self.actions.len();
+        let tasks = tasks.into();
         self.handle(Input::TasksSubmitted { job, tasks });
         let refused = self.actions[before..]
             .iter()
@@ -712,7 +714,8 @@ impl State {
             out.rows.agents.push(AgentRow { agent: id, name });
         }
         out.event(EventKind::AgentJoined { agent: id, name });
-        self.handle(Input::AgentJoined(loxley_model::AgentSpec { id, ..spec }));
+        let spec = loxley_model::AgentSpec { id, ..spec };
+        self.handle(Input::AgentJoined(spec.into()));
         Ok(Applied::Agent(id))
     }
 

@@ -59,7 +59,7 @@ impl Observer for Capability {
         let Happening::Started { worker, task } = *happening else {
             return;
         };
-        let spec = &self.tasks.specs[task as usize];
+        let spec = self.tasks.spec(task as usize);
         let needed = &spec.kind.skills;
         let has = needed.count_in(&self.skills[worker as usize]);
         let every = self.exact || spec.priority >= self.high;

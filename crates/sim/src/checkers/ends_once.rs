@@ -33,7 +33,7 @@ impl EndsOnce {
     pub fn new(tasks: Arc<FleetTasks>) -> Self {
         Self {
             books: Books::new("every task ends exactly once"),
-            entries: vec![Entry::default(); tasks.specs.len()],
+            entries: vec![Entry::default(); tasks.len()],
             tasks,
             last: 0,
         }
@@ -60,7 +60,7 @@ impl EndsOnce {
         self.books.require(before.is_none(), now, || {
             format!("task {task} ended twice: {before:?}, then {ok}")
         });
-        let stands_in = self.tasks.specs[task as usize].fallback != Fallback::None;
+        let stands_in = self.tasks.spec(task as usize).fallback != Fallback::None;
         let earned = match by {
             Some(agent) => entry.finished_by.contains(&agent),
             None => !ok || stands_in,
@@ -75,7 +75,7 @@ impl EndsOnce {
             .require(self.entries[task as usize].submitted, now, || {
                 format!("task {task} was started and never submitted")
             });
-        for before in &self.tasks.specs[task as usize].dependencies {
+        for before in &self.tasks.spec(task as usize).dependencies {
             let done = self.entries[before.0 as usize].ended == Some(true);
             self.books.require(done, now, || {
                 format!("task {task} was started before {before} had succeeded")

@@ -40,7 +40,7 @@ impl Memory {
     }
 
     fn needs(&self, task: u64) -> u64 {
-        self.tasks.specs[task as usize].kind.needs.memory_bytes
+        self.tasks.spec(task as usize).kind.needs.memory_bytes
     }
 }
 

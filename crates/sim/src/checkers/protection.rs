@@ -33,7 +33,7 @@ impl Protection {
             protected_from: (rules.preserve_high_priority && !reconfigured)
                 .then_some(rules.high_priority_threshold),
             moves_max: (!reconfigured).then_some(setup.config.guards.max_moves),
-            moves: vec![0; tasks.specs.len()],
+            moves: vec![0; tasks.len()],
             tasks,
         }
     }
@@ -53,7 +53,7 @@ impl Observer for Protection {
                 task,
                 stolen: true,
             } => {
-                let priority = self.tasks.specs[task as usize].priority;
+                let priority = self.tasks.spec(task as usize).priority;
                 let free = self.protected_from.is_none_or(|level| priority < level);
                 self.books.require(free, now, || {
                     format!(

@@ -4,7 +4,7 @@ use loxley_model::{Dispatch, Lease, TaskId};
 
 use super::agent_model::{GiveUp, Held, Running};
 use super::network::Body;
-use super::{Event, FleetWorld, NEVER, NOWHERE};
+use super::{Event, FleetWorld, NOWHERE};
 use crate::observer::{Happening, Observer};
 use crate::time::Nanos;
 
@@ -107,10 +107,10 @@ impl<O: Observer> FleetWorld<'_, O> {
         let Some(run) = model.running.iter().find(|run| run.held.lease == lease) else {
             return;
         };
-        let task = run.held.task.0 as usize;
-        if self.tasks.specs[task].kind.checkpoints {
-            let done = self.tasks.work[task] - run.left_at(self.now);
-            let saved = &mut self.books[task].saved;
+        let task = run.held.task;
+        if self.tasks.spec(task.0 as usize).kind.checkpoints {
+            let done = self.tasks.work()[task.0 as usize] - run.left_at(self.now);
+            let saved = self.saved.entry(task).or_default();
             *saved = (*saved).max(done);
         }
     }
@@ -127,8 +127,8 @@ impl<O: Observer> FleetWorld<'_, O> {
     }
 
     fn begin_run(&mut self, agent: u32, held: Held) -> Running {
-        let task = held.task.0 as usize;
-        let left = self.tasks.work[task] - self.books[task].saved;
+        let saved = self.saved.get(&held.task).copied().unwrap_or(0);
+        let left = self.tasks.work()[held.task.0 as usize] - saved;
         let duration = self.duration(agent, left);
         Running::new(held, self.now, left, duration)
     }
@@ -150,8 +150,8 @@ impl<O: Observer> FleetWorld<'_, O> {
             books.at = NOWHERE;
             self.queue_lengths[agent as usize] -= 1;
         }
-        if books.first_start == NEVER && books.ready <= self.now {
-            books.first_start = self.now;
+        if !books.waited && books.ready <= self.now {
+            books.waited = true;
             self.statistics.waits.record(self.now - books.ready);
         }
         self.observer.see(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use loxley_model::{AgentId, TaskId, TaskSpec, Time};
+use loxley_model::{AgentId, TaskId, Time};
 use loxley_policy::{Action, Ending, Input, InputError, Reason, Report};
 
 use super::agent_model::Held;
@@ -88,12 +88,7 @@ impl<O: Observer> FleetWorld<'_, O> {
 
     /// A whole submission was refused (a dependency had failed before, say): its tasks are over.
     fn note_refusal(&mut self, submission: usize) {
-        let end = self.tasks.submissions[submission].2;
-        let start = match submission {
-            0 => 0,
-            later => self.tasks.submissions[later - 1].2,
-        };
-        for task in start..end {
+        for task in self.tasks.submissions()[submission].ids() {
             self.note_ending(TaskId(task as u64), Ending::Cancelled);
         }
     }
@@ -198,16 +193,12 @@ impl<O: Observer> FleetWorld<'_, O> {
 
     pub(super) fn submit(&mut self) {
         let tasks = Arc::clone(&self.tasks);
-        let (_, job, end) = tasks.submissions[self.next_submission];
-        let start = match self.next_submission {
-            0 => 0,
-            next => tasks.submissions[next - 1].2,
-        };
+        let submission = &tasks.submissions()[self.next_submission];
         self.next_submission += 1;
-        if let Some((next, ..)) = tasks.submissions.get(self.next_submission) {
-            self.events.push(*next, Event::Submit);
+        if let Some(next) = tasks.submissions().get(self.next_submission) {
+            self.events.push(next.at, Event::Submit);
         }
-        for task in start..end {
+        for task in submission.ids() {
             let books = &mut self.books[task];
             if books.missing == 0 {
                 books.ready = self.now;
@@ -215,7 +206,9 @@ impl<O: Observer> FleetWorld<'_, O> {
             self.observer
                 .see(self.now, &Happening::Submitted { task: task as u64 });
         }
-        let specs: Vec<TaskSpec> = tasks.specs[start..end].to_vec();
-        self.tell(Input::TasksSubmitted { job, tasks: specs });
+        self.tell(Input::TasksSubmitted {
+            job: submission.job,
+            tasks: Arc::clone(&submission.tasks),
+        });
     }
 }

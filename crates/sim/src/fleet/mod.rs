@@ -21,7 +21,7 @@ mod faults;
 mod network;
 mod setup;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use loxley_balance::Rng;
@@ -30,6 +30,7 @@ use loxley_policy::{Action, Input, Scheduler};
 
 use self::agent_model::AgentModel;
 use self::network::{Body, Message};
+pub(crate) use self::setup::Drawn;
 pub use self::setup::{AgentSetup, Fault, FleetLoad, FleetSetup, FleetTasks, Network, TaskGroup};
 use crate::event_queue::EventQueue;
 use crate::observer::Observer;
@@ -71,18 +72,32 @@ enum Event {
     Fault(u32),
 }
 
-/// The world's own books about a task.
+/// The world's own books about a task. Small, since there is one for every task of a run and most are
+/// found cold in memory.
 #[derive(Debug, Clone, Copy)]
 struct TaskBooks {
     ready: Nanos,
     missing: u32,
-    runs: u32,
     /// On whose queue or in whose backlog it waits.
     at: u32,
-    first_start: Nanos,
-    /// Work that is done and saved in a checkpoint.
-    saved: Nanos,
+    runs: u32,
+    /// Whether its waiting time was recorded.
+    waited: bool,
     over: bool,
+}
+
+const _: () = assert!(size_of::<TaskBooks>() == 24);
+
+impl TaskBooks {
+    /// Of a task that nobody submitted yet.
+    const BLANK: Self = Self {
+        ready: NEVER,
+        missing: 0,
+        at: NOWHERE,
+        runs: 0,
+        waited: false,
+        over: false,
+    };
 }
 
 const NOWHERE: u32 = u32::MAX;
@@ -97,6 +112,8 @@ struct FleetWorld<'a, O> {
     events: EventQueue<Event>,
     tasks: Arc<FleetTasks>,
     books: Vec<TaskBooks>,
+    /// Work that is done and saved in a checkpoint, of tasks that have one.
+    saved: BTreeMap<TaskId, Nanos>,
     successors: Vec<Vec<u32>>,
     next_submission: usize,
     agents: Vec<AgentModel>,
@@ -139,6 +156,7 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
             now: 0,
             events: EventQueue::new(),
             books: Vec::new(),
+            saved: BTreeMap::new(),
             successors: Vec::new(),
             next_submission: 0,
             agents: setup
@@ -153,7 +171,7 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
             network: setup.network,
             instant: setup.network.is_instant(),
             timer: NEVER,
-            unfinished: tasks.specs.len(),
+            unfinished: tasks.len(),
             statistics: RunStatistics::default(),
             queue_lengths: vec![0; setup.agents.len()],
             sampled: (0, 0),
@@ -179,46 +197,20 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
     /// Books of every task, and the bounds of the whole run.
     fn open_books(&mut self) {
         let tasks = Arc::clone(&self.tasks);
-        let top_speed = self.capacity_left.max(f64::MIN_POSITIVE);
-        let has_edges = tasks.specs.iter().any(|spec| !spec.dependencies.is_empty());
-        if has_edges {
-            self.successors = vec![Vec::new(); tasks.specs.len()];
-        }
-        for (id, spec) in tasks.specs.iter().enumerate() {
-            self.books.push(TaskBooks {
-                ready: NEVER,
-                missing: spec.dependencies.len() as u32,
-                runs: 0,
-                at: NOWHERE,
-                first_start: NEVER,
-                saved: 0,
-                over: false,
-            });
-            for before in &spec.dependencies {
-                self.successors[before.0 as usize].push(id as u32);
-            }
-        }
-        let mut ends = vec![0; if has_edges { tasks.specs.len() } else { 0 }];
-        let mut longest = 0;
-        let mut task = 0;
-        for (release, _, end) in &tasks.submissions {
-            while task < *end {
-                let before = (tasks.specs[task].dependencies.iter())
-                    .map(|before| ends[before.0 as usize])
-                    .max()
-                    .unwrap_or(0);
-                let finish =
-                    (*release).max(before) + (tasks.work[task] as f64 / top_speed) as Nanos;
-                if has_edges {
-                    ends[task] = finish;
+        self.books = vec![TaskBooks::BLANK; tasks.len()];
+        if tasks.has_edges() {
+            self.successors = vec![Vec::new(); tasks.len()];
+            for (id, spec) in tasks.specs().enumerate() {
+                self.books[id].missing = spec.dependencies.len() as u32;
+                for before in &spec.dependencies {
+                    self.successors[before.0 as usize].push(id as u32);
                 }
-                longest = longest.max(finish);
-                task += 1;
             }
         }
-        self.statistics.critical_path = longest;
-        self.statistics.total_work = tasks.work.iter().sum();
-        self.statistics.submitted = tasks.specs.len() as u64;
+        let top_speed = self.capacity_left.max(f64::MIN_POSITIVE);
+        self.statistics.critical_path = tasks.critical_path(top_speed);
+        self.statistics.total_work = tasks.work().iter().sum();
+        self.statistics.submitted = tasks.len() as u64;
     }
 
     fn plan_beginning(&mut self) {
@@ -239,8 +231,8 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
                 self.events.push(joins, Event::Deliver(late));
             }
         }
-        if let Some((release, ..)) = self.tasks.submissions.first() {
-            self.events.push(*release, Event::Submit);
+        if let Some(first) = self.tasks.submissions().first() {
+            self.events.push(first.at, Event::Submit);
         }
     }
 

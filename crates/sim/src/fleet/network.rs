@@ -131,7 +131,7 @@ impl<O: Observer> FleetWorld<'_, O> {
             Body::Join(want) if session > known => {
                 self.agents[agent as usize].known_session = session;
                 let spec = self.setup.agents[agent as usize].spec.clone();
-                self.tell(Input::AgentJoined(spec));
+                self.tell(Input::AgentJoined(Box::new(spec)));
                 Input::WorkRequested { agent: id, want }
             }
             Body::Heartbeat if session == known => Input::AgentHeard {

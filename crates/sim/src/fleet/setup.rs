@@ -1,5 +1,6 @@
 //! What a fleet is made of: agents, tasks, a network, and what goes wrong.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use loxley_balance::Rng;
@@ -88,12 +89,29 @@ pub struct TaskGroup {
 /// All tasks of a run, each with its true work. Task `i` has the id `i`.
 #[derive(Debug, Clone, Default)]
 pub struct FleetTasks {
-    /// The tasks as they are submitted.
-    pub specs: Vec<TaskSpec>,
-    /// How long each takes at speed 1.
-    pub work: Vec<Nanos>,
-    /// Submissions in the order of time: when, as which job, and up to which task.
-    pub submissions: Vec<(Nanos, JobSpec, usize)>,
+    /// In the order of time.
+    submissions: Vec<Submission>,
+    /// How long each task takes at speed 1.
+    work: Vec<Nanos>,
+    has_edges: bool,
+}
+
+/// Tasks that are submitted together.
+#[derive(Debug, Clone)]
+pub(super) struct Submission {
+    pub(super) at: Nanos,
+    pub(super) job: JobSpec,
+    /// The id of the first task.
+    pub(super) first: usize,
+    /// Shared with the scheduler, which is given them as they are.
+    pub(super) tasks: Arc<[TaskSpec]>,
+}
+
+impl Submission {
+    /// The ids of its tasks.
+    pub(super) fn ids(&self) -> Range<usize> {
+        self.first..self.first + self.tasks.len()
+    }
 }
 
 /// What happens to messages. Whatever is lost is sent again, so a loss is a delay and a lost
@@ -183,6 +201,87 @@ pub enum Fault {
 }
 
 impl FleetTasks {
+    pub(crate) fn new(drawn: Drawn) -> Self {
+        let is_tied = |spec: &TaskSpec| !spec.dependencies.is_empty();
+        let has_edges = drawn.specs.iter().any(is_tied);
+        let mut specs = drawn.specs.into_iter();
+        let mut first = 0;
+        let submissions = drawn.submissions.into_iter().map(|(at, job, end)| {
+            let tasks = specs.by_ref().take(end - first).collect();
+            Submission {
+                at,
+                job,
+                first: std::mem::replace(&mut first, end),
+                tasks,
+            }
+        });
+        Self {
+            submissions: submissions.collect(),
+            work: drawn.work,
+            has_edges,
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.work.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.work.is_empty()
+    }
+
+    /// A task as it is submitted.
+    #[must_use]
+    pub fn spec(&self, task: usize) -> &TaskSpec {
+        let next = self.submissions.partition_point(|one| one.first <= task);
+        let submission = &self.submissions[next - 1];
+        &submission.tasks[task - submission.first]
+    }
+
+    /// All tasks in the order of their ids.
+    pub(super) fn specs(&self) -> impl Iterator<Item = &TaskSpec> {
+        self.submissions.iter().flat_map(|one| one.tasks.iter())
+    }
+
+    pub(super) fn submissions(&self) -> &[Submission] {
+        &self.submissions
+    }
+
+    /// How long each task takes at speed 1.
+    #[must_use]
+    pub fn work(&self) -> &[Nanos] {
+        &self.work
+    }
+
+    /// Whether some tasks wait for others.
+    pub(super) fn has_edges(&self) -> bool {
+        self.has_edges
+    }
+
+    /// When the last task is over if each runs as soon as it may, at this speed.
+    pub(super) fn critical_path(&self, speed: f64) -> Nanos {
+        let run = |work: Nanos| (work as f64 / speed) as Nanos;
+        if !self.has_edges {
+            let longest = |one: &Submission| self.work[one.ids()].iter().copied().max();
+            let ends = self.submissions.iter();
+            let ends = ends.map(|one| one.at + run(longest(one).unwrap_or(0)));
+            return ends.max().unwrap_or(0);
+        }
+        let mut ends = vec![0; self.len()];
+        for submission in &self.submissions {
+            for (task, spec) in submission.ids().zip(submission.tasks.iter()) {
+                let before = spec.dependencies.iter();
+                let before = before.map(|before| ends[before.0 as usize]).max();
+                ends[task] = submission.at.max(before.unwrap_or(0)) + run(self.work[task]);
+            }
+        }
+        ends.into_iter().max().unwrap_or(0)
+    }
+
     /// The tasks of a workload: one job, declared costs or none, edges as dependencies.
     #[must_use]
     pub fn of_workload(workload: &Workload, skills: &Names<SkillId>, declared: bool) -> Self {
@@ -201,7 +300,7 @@ impl FleetTasks {
             }
         };
         let plain = Arc::new(TaskKind::default());
-        let mut tasks = Self::default();
+        let mut tasks = Drawn::default();
         // Ids follow the order of submission, so that a batch is a range.
         let mut ids = vec![0_u64; workload.len()];
         for (id, &task) in order.iter().enumerate() {
@@ -235,26 +334,7 @@ impl FleetTasks {
         }
         // A dependency that is submitted later than its dependent joins the dependent's release.
         tasks.join_if_backwards();
-        tasks
-    }
-
-    /// Submissions that would name tasks not yet known become one.
-    fn join_if_backwards(&mut self) {
-        let backwards = self.specs.iter().enumerate().any(|(id, spec)| {
-            let batch_end = self.batch_end(id);
-            spec.dependencies
-                .iter()
-                .any(|before| before.0 as usize >= batch_end)
-        });
-        if backwards {
-            let (_, job, end) = *self.submissions.last().expect("there are tasks");
-            self.submissions = vec![(0, job, end)];
-        }
-    }
-
-    fn batch_end(&self, task: usize) -> usize {
-        let at = self.submissions.partition_point(|(_, _, end)| *end <= task);
-        self.submissions[at].2
+        Self::new(tasks)
     }
 
     fn of_groups(groups: &[TaskGroup], root: &Rng) -> Self {
@@ -269,7 +349,7 @@ impl FleetTasks {
             }
         }
         drawn.sort_by_key(|&(moment, index, _, number)| (moment, index, number));
-        let mut tasks = Self::default();
+        let mut tasks = Drawn::default();
         let mut last: Option<(Nanos, usize)> = None;
         for (id, (moment, index, work, number)) in drawn.into_iter().enumerate() {
             let group = &groups[index];
@@ -288,7 +368,39 @@ impl FleetTasks {
             }
             last = Some((moment, index));
         }
-        tasks
+        Self::new(tasks)
+    }
+}
+
+/// Tasks as they are drawn, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Drawn {
+    /// The tasks as they are submitted.
+    pub(crate) specs: Vec<TaskSpec>,
+    /// How long each takes at speed 1.
+    pub(crate) work: Vec<Nanos>,
+    /// Submissions in the order of time: when, as which job, and up to which task.
+    pub(crate) submissions: Vec<(Nanos, JobSpec, usize)>,
+}
+
+impl Drawn {
+    /// Submissions that would name tasks not yet known become one.
+    fn join_if_backwards(&mut self) {
+        let backwards = self.specs.iter().enumerate().any(|(id, spec)| {
+            let batch_end = self.batch_end(id);
+            spec.dependencies
+                .iter()
+                .any(|before| before.0 as usize >= batch_end)
+        });
+        if backwards {
+            let (_, job, end) = *self.submissions.last().expect("there are tasks");
+            self.submissions = vec![(0, job, end)];
+        }
+    }
+
+    fn batch_end(&self, task: usize) -> usize {
+        let at = self.submissions.partition_point(|(_, _, end)| *end <= task);
+        self.submissions[at].2
     }
 }
 

@@ -142,7 +142,10 @@ impl Engine {
             owners.extend(std::iter::repeat_n(index, count));
         }
         let origin = Instant::now();
-        let join = parts.agents.into_iter().map(Input::AgentJoined);
+        let join = parts
+            .agents
+            .into_iter()
+            .map(|spec| Input::AgentJoined(spec.into()));
         let limit = |(group, limit)| Input::GroupLimitSet { group, limit };
         Ok(Self {
             scheduler: Scheduler::new(parts.config, Time::ZERO),
@@ -313,7 +316,7 @@ impl Engine {
                 Coming::End => self.exhausted = true,
                 Coming::Skipped(sequence) => self.delivery.skip(sequence, out)?,
                 Coming::Batch(batch) => {
-                    let tasks: Vec<TaskSpec> = batch
+                    let tasks: Arc<[TaskSpec]> = batch
                         .tasks
                         .into_iter()
                         .map(|(spec, what)| {
