@@ -11,9 +11,9 @@ use std::time::Instant;
 use anyhow::Result;
 use loxley_journal::{
     Ended, Group, History, JobRow, JobState, Journal, Options as JournalOptions, Position, Rows,
-    SqliteJournal, TaskRow,
+    SqliteJournal, TaskRow, Usage,
 };
-use loxley_model::{AgentId, JobId, TaskId, Time};
+use loxley_model::{AgentId, JobId, Span, TaskId, Time};
 
 use crate::Options;
 use crate::measure::{Contender, Role, interleaved};
@@ -132,6 +132,10 @@ fn finished(task: u64) -> TaskRow {
         created: Time(1_000_000_000),
         started: Some(Time(2_000_000_000 + task)),
         finished: Time(3_000_000_000 + task),
+        usage: Some(Usage {
+            duration: Span(1_000_000_000),
+            ..Usage::default()
+        }),
     }
 }
 

@@ -6,9 +6,9 @@ use std::process::{Command, Output};
 
 use loxley_journal::{
     AgentRow, Ended, Group, JobRow, JobState, Journal, MemoryJournal, Options, Position, Rows,
-    SqliteJournal, TaskRow,
+    SqliteJournal, TaskRow, Usage,
 };
-use loxley_model::{AgentId, Failure, JobId, TaskId, Time};
+use loxley_model::{AgentId, Failure, JobId, Span, TaskId, Time};
 use loxley_server::engine::{RecoverError, replay};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -64,6 +64,12 @@ fn group(job: u64) -> Group {
         created: Time(job * 10 * SECOND),
         started: Some(Time((job * 10 + n / 2) * SECOND)),
         finished: Time((job * 10 + n / 2 + 1) * SECOND),
+        usage: Some(Usage {
+            duration: Span(SECOND),
+            user: Span(SECOND / 2),
+            system: Span(0),
+            memory_bytes: 1 << 20,
+        }),
     };
     Group {
         facts: facts(),

@@ -106,8 +106,12 @@ pub enum OpenError {
         /// The directory.
         directory: PathBuf,
     },
-    /// It was written by a newer Loxley, or is no journal.
-    #[error("the journal in {directory} has format {found}; this program reads format {known}", directory = directory.display())]
+    /// It was written by another version of Loxley.
+    #[error(
+        "the journal in {directory} has format {found}; this program reads format {known}: go on with the \
+         version of Loxley that wrote it, or move its files away and begin a new one",
+        directory = directory.display()
+    )]
     Format {
         /// The directory.
         directory: PathBuf,

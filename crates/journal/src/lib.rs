@@ -67,7 +67,7 @@ mod sqlite;
 pub use error::{AppendError, NotWritten, OpenError, ReadError};
 pub use group::{Group, Journal, Limit, Position, Snapshot, StoredGroup};
 pub use memory::MemoryJournal;
-pub use rows::{AgentRow, Ended, JobRow, JobState, Rows, TaskOutput, TaskRow, limits};
+pub use rows::{AgentRow, Ended, JobRow, JobState, Rows, TaskOutput, TaskRow, Usage, limits};
 pub use sqlite::{
     Checked, Finding, History, JobQuery, Notice, Opened, Options, Page, Pruned, SqliteJournal,
     TaskFilter, TaskQuery, check, exists,

@@ -1,6 +1,6 @@
 //! The rows of history: what is over, and what people ask about it.
 
-use loxley_model::{AgentId, Failure, JobId, TaskId, Time};
+use loxley_model::{AgentId, Failure, JobId, Span, TaskId, Time};
 
 /// How large things may be. More is refused as [`TooLarge`](crate::NotWritten::TooLarge).
 pub mod limits {
@@ -22,6 +22,8 @@ pub mod limits {
     pub const PAGE_ROWS_MAX: usize = 10_000;
     /// The largest id or time: numbers are stored with a sign.
     pub const NUMBER_MAX: u64 = i64::MAX as u64;
+    /// The largest id of a task: its row shares a number with the rows of its neighbours.
+    pub const TASK_MAX: u64 = (1 << 51) - 1;
 }
 
 /// The rows that belong to one group.
@@ -29,7 +31,8 @@ pub mod limits {
 pub struct Rows {
     /// Tasks that ended. A task that ended before (and was resubmitted since) gets its row replaced.
     pub tasks: Vec<TaskRow>,
-    /// What tasks leave behind, where there is anything.
+    /// What these tasks leave behind, where there is anything. What one left behind when it ended before
+    /// is forgotten.
     pub outputs: Vec<TaskOutput>,
     /// Jobs that began or changed: the row is replaced.
     pub jobs: Vec<JobRow>,
@@ -62,6 +65,21 @@ pub struct TaskRow {
     pub started: Option<Time>,
     /// When it ended.
     pub finished: Time,
+    /// What the last attempt used, if somebody told.
+    pub usage: Option<Usage>,
+}
+
+/// What an attempt used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Usage {
+    /// From its start to its end.
+    pub duration: Span,
+    /// Processor time in its own code.
+    pub user: Span,
+    /// Processor time in the system.
+    pub system: Span,
+    /// The most memory it held.
+    pub memory_bytes: u64,
 }
 
 /// How a task ended.
@@ -142,10 +160,11 @@ pub struct AgentRow {
 }
 
 impl Ended {
-    /// Codes below this one are successes.
-    pub(crate) const FIRST_UNSUCCESSFUL: i64 = 10;
+    pub(crate) fn is_success(self) -> bool {
+        matches!(self, Self::Succeeded | Self::FellBack)
+    }
 
-    pub(crate) fn code(self) -> i64 {
+    pub(crate) fn code(self) -> u64 {
         match self {
             Self::Succeeded => 0,
             Self::FellBack => 1,
@@ -160,7 +179,7 @@ impl Ended {
         }
     }
 
-    pub(crate) fn from_code(code: i64) -> Option<Self> {
+    pub(crate) fn from_code(code: u64) -> Option<Self> {
         Some(match code {
             0 => Self::Succeeded,
             1 => Self::FellBack,

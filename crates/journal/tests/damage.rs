@@ -9,7 +9,10 @@
 mod damaged;
 mod sample;
 
-use damaged::{Content, FILES, Image, Met, closed, crashed, crashed_after, meet, options, restore};
+use damaged::{
+    Content, FILES, Image, Met, closed, crashed, crashed_after, crashed_with_room, meet, options,
+    restore,
+};
 use loxley_journal::{Journal, Limit, Notice, Position, SqliteJournal, check};
 
 fn count(met: &[Met], what: Met) -> usize {
@@ -18,6 +21,15 @@ fn count(met: &[Met], what: Met) -> usize {
 
 fn flip_every_byte(image: &Image, written: &Content, file: usize) -> Vec<Met> {
     let length = image[file].as_ref().unwrap().len();
+    flip_bytes(image, written, file, 0..length)
+}
+
+fn flip_bytes(
+    image: &Image,
+    written: &Content,
+    file: usize,
+    places: impl Iterator<Item = usize>,
+) -> Vec<Met> {
     let flip = |at: usize| {
         let mut image = image.clone();
         // Every bit has its turn.
@@ -28,11 +40,20 @@ fn flip_every_byte(image: &Image, written: &Content, file: usize) -> Vec<Met> {
             &format!("{} with a flip at byte {at}", FILES[file]),
         )
     };
-    (0..length).map(flip).collect()
+    places.map(flip).collect()
 }
 
 fn cut_at_every_length(image: &Image, written: &Content, file: usize) -> Vec<Met> {
     let length = image[file].as_ref().unwrap().len();
+    cut_to(image, written, file, 0..length)
+}
+
+fn cut_to(
+    image: &Image,
+    written: &Content,
+    file: usize,
+    lengths: impl Iterator<Item = usize>,
+) -> Vec<Met> {
     let cut = |to: usize| {
         let mut image = image.clone();
         image[file].as_mut().unwrap().truncate(to);
@@ -42,7 +63,7 @@ fn cut_at_every_length(image: &Image, written: &Content, file: usize) -> Vec<Met
             &format!("{} cut to {to} bytes", FILES[file]),
         )
     };
-    (0..length).map(cut).collect()
+    lengths.map(cut).collect()
 }
 
 #[test]
@@ -156,6 +177,73 @@ fn written_up_to(all: &Content, next: Position) -> Content {
             .cloned()
             .collect(),
     }
+}
+
+/// The bytes of a log that are not room ahead of it.
+fn frames_of(log: &[u8]) -> usize {
+    let frame = 24 + 512;
+    let is_frame = |index: &usize| {
+        let bytes = log.get(32 + index * frame..);
+        bytes.is_some_and(|bytes| bytes.len() >= frame && bytes[..4] != [0; 4])
+    };
+    32 + (0..).take_while(is_frame).count() * frame
+}
+
+#[test]
+fn damage_to_the_room_ahead_of_the_log_does_no_harm() {
+    let (image, written) = crashed_with_room(&closed().0);
+    let log = image[1].as_ref().unwrap();
+    let frames = frames_of(log);
+    assert!(
+        log.len() >= frames + 700,
+        "{} bytes of room",
+        log.len() - frames
+    );
+    assert_eq!(meet(&image, &written, "nothing"), Met::Harmless);
+    let room = frames..log.len();
+    for met in [
+        flip_bytes(&image, &written, 1, room.clone()),
+        cut_to(&image, &written, 1, room),
+    ] {
+        assert_eq!(count(&met, Met::Harmless), met.len());
+    }
+    // What is no room is told as ever.
+    let used = || (0..frames).step_by(23);
+    for met in [
+        flip_bytes(&image, &written, 1, used()),
+        cut_to(&image, &written, 1, used()),
+    ] {
+        assert_eq!(count(&met, Met::Refused), met.len());
+    }
+}
+
+/// What a power cut leaves of a log with room ahead: zeros where the last commit was to be.
+#[test]
+fn a_torn_end_before_room_is_dropped_with_a_notice() {
+    let (before, _) = closed();
+    let (mut image, _) = crashed_with_room(&before);
+    image[2] = before[2].clone();
+    let frames = frames_of(image[1].as_ref().unwrap());
+    let mut ends = Vec::new();
+    for length in (0..frames).step_by(5) {
+        let mut torn = image.clone();
+        torn[1].as_mut().unwrap()[length..].fill(0);
+        let directory = restore(&torn);
+        let opened = SqliteJournal::open(directory.path(), &options()).unwrap();
+        let next = opened.journal.next_position();
+        ends.push(next.0);
+        match opened.notices[..] {
+            [Notice::TornTail { bytes, next: told }] => {
+                assert!(told == next);
+                assert!(bytes < length as u64 + 24 + 512, "cut at {length}: {bytes}");
+            }
+            // What was zeroed was zero, or a whole commit.
+            [] => {}
+            ref other => panic!("cut to {length}: {other:?}"),
+        }
+    }
+    ends.dedup();
+    assert_eq!(ends[..2], [4, 5]);
 }
 
 /// Without a mark, damage to a commit that others were built upon is still seen.

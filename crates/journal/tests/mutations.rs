@@ -7,7 +7,7 @@
 mod damaged;
 mod sample;
 
-use damaged::{Content, FILES, Image, closed, crashed, meet};
+use damaged::{Content, FILES, Image, closed, crashed, crashed_with_room, meet};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -81,7 +81,8 @@ fn apply(file: &mut Vec<u8>, edit: &Edit) {
 
 thread_local! {
     /// Made once: whole journals, and what they hold.
-    static JOURNALS: [(Image, Content); 2] = [closed(), crashed()];
+    static JOURNALS: [(Image, Content); 3] =
+        [closed(), crashed(), crashed_with_room(&closed().0)];
 }
 
 proptest! {
@@ -92,7 +93,7 @@ proptest! {
 
     #[test]
     fn edited_files_are_told_or_hold_what_was_written(
-        which in 0..2_usize,
+        which in 0..3_usize,
         edits in prop::collection::vec((0..FILES.len(), edit()), 1..5),
     ) {
         JOURNALS.with(|journals| {

@@ -131,6 +131,37 @@ async fn a_time_limit_kills_and_a_retry_tries_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_task_tried_again_by_hand_is_seen_as_it_ended_last() {
+    let scratch = tempfile::tempdir().unwrap();
+    let server = TestServer::start(scratch.path()).await;
+    let _agent = server.agent("a", 1);
+    let flag = scratch.path().join("flag");
+    let flaky = format!(
+        "[ -e {0} ] || {{ touch {0}; echo no; exit 3; }}",
+        flag.display()
+    );
+    let request = job(vec![command(&["sh", "-c", &flaky])]);
+    let accepted = server.handle.submit(&request, "me").await.unwrap();
+    assert_eq!(server.over(accepted.id).await.state, JobState::Failed);
+    let id = accepted.first_task;
+    assert_eq!(server.handle.output(id).await.unwrap().stdout, "no\n");
+    let failed = server.handle.task(id).await.unwrap().last.unwrap();
+    assert_eq!(failed.exit_code, Some(3));
+    server.handle.retry(vec![id]).await.unwrap();
+    assert_eq!(server.over(accepted.id).await.state, JobState::Succeeded);
+    // It printed nothing, so what it printed before is not shown; what it used is.
+    let task = server.handle.task(id).await.unwrap();
+    assert_eq!(task.state, TaskState::Succeeded);
+    let last = task.last.unwrap();
+    assert_eq!((last.exit_code, last.failure), (Some(0), None));
+    let usage = last.usage.unwrap();
+    assert!(usage.memory_max_bytes > 0 && usage.duration_sec > 0.0);
+    assert_eq!(server.handle.output(id).await.unwrap().stdout, "");
+    server.stop().await;
+    assert_eq!(loxley_journal::check(scratch.path()).unwrap().findings, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_cancelled_is_killed_with_its_children() {
     let scratch = tempfile::tempdir().unwrap();
     let server = TestServer::start(scratch.path()).await;

@@ -173,6 +173,12 @@ fn task(row: &TaskRow) -> Value {
         "created": row.created.0,
         "started": row.started.map(|time| time.0),
         "finished": row.finished.0,
+        "usage": row.usage.map(|usage| json!({
+            "duration": usage.duration.0,
+            "user": usage.user.0,
+            "system": usage.system.0,
+            "memory_bytes": usage.memory_bytes,
+        })),
     })
 }
 

@@ -7,6 +7,7 @@ use super::damage::damaged;
 use super::head::{Head, RowCounts};
 use super::history::{History, JobQuery, Page, TaskQuery};
 use super::open::{self, Fail, Notice};
+use super::runs;
 use super::wal::Log;
 use crate::group::{Limit, Position};
 use crate::{OpenError, ReadError};
@@ -213,7 +214,7 @@ fn agents_and_counts(history: &History, _: &mut Checked) -> Result<(), ReadError
         })
     };
     let found = RowCounts {
-        tasks: count("tasks")? as u64,
+        tasks: runs::count(&view)?,
         outputs: count("outputs")? as u64,
         jobs: count("jobs")? as u64,
         agents: count("agents")? as u64,

@@ -5,6 +5,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::damage::not_written;
 use super::head::Head;
 use super::lock::Lock;
+use super::log::Log;
 use super::mark::Mark;
 use super::seal::{Chain, next_chain};
 use super::{read, write};
@@ -20,9 +21,7 @@ pub struct SqliteJournal {
     /// As of the last commit.
     head: Head,
     mark: Mark,
-    checkpoint_bytes: u64,
-    /// What went into the log since it was last moved, about.
-    log_bytes: u64,
+    log: Log,
     /// A write ended in doubt: nothing more is taken.
     stopped: bool,
     /// Last, so that the connection is closed before another process may come in.
@@ -37,15 +36,14 @@ impl SqliteJournal {
         connection: Connection,
         head: Head,
         mark: Mark,
+        log: Log,
         lock: Lock,
-        checkpoint_bytes: u64,
     ) -> Self {
         Self {
             connection,
             head,
             mark,
-            checkpoint_bytes,
-            log_bytes: 0,
+            log,
             stopped: false,
             _lock: lock,
         }
@@ -73,7 +71,6 @@ impl SqliteJournal {
     /// through here: this is where an error is sorted by whether it can have been written.
     pub(super) fn commit<T>(
         &mut self,
-        bytes: usize,
         change: impl FnOnce(&Connection, &mut Head) -> Result<T, NotWritten>,
     ) -> Result<T, AppendError> {
         if self.stopped {
@@ -105,7 +102,8 @@ impl SqliteJournal {
         self.mark
             .set(self.head.next)
             .map_err(|error| self.stop(error))?;
-        self.move_log(bytes)?;
+        self.move_log()?;
+        self.log.make_room();
         Ok(value)
     }
 
@@ -125,13 +123,11 @@ impl SqliteJournal {
 
     /// Moves the log into the file when it is large. A failure here is as bad as one in a commit: what
     /// the system could not write once, it may have forgotten.
-    fn move_log(&mut self, bytes: usize) -> Result<(), AppendError> {
-        const ABOUT_ONE_COMMIT: u64 = 12 << 10;
-        self.log_bytes += bytes as u64 + ABOUT_ONE_COMMIT;
-        if self.log_bytes < self.checkpoint_bytes {
+    fn move_log(&mut self) -> Result<(), AppendError> {
+        if !self.log.is_large() {
             return Ok(());
         }
-        self.log_bytes = 0;
+        self.log.note_moved();
         match self
             .connection
             .query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |_| Ok(()))
@@ -149,6 +145,10 @@ impl SqliteJournal {
 
     pub(super) fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    pub(super) fn log(&mut self) -> &mut Log {
+        &mut self.log
     }
 }
 
@@ -178,8 +178,7 @@ impl Journal for SqliteJournal {
             });
         }
         too_large("a group", group.facts.len(), limits::FACTS_BYTES_MAX)?;
-        let bytes = group.facts.len() + write::size_of(&group.rows);
-        self.commit(bytes, |connection, head| {
+        self.commit(|connection, head| {
             head.chain = next_chain(&head.chain, at, group.fact_count, &group.facts);
             head.next = at.next();
             write::group(connection, at, group, &head.chain).map_err(not_written)?;
@@ -207,7 +206,7 @@ impl Journal for SqliteJournal {
             limits::SNAPSHOT_BYTES_MAX,
         )?;
         let chain = self.chain_before(snapshot.position)?;
-        self.commit(snapshot.state.len(), |connection, _| {
+        self.commit(|connection, _| {
             write::snapshot(connection, snapshot, &chain).map_err(not_written)?;
             failpoint::pass(failpoint::IN_SNAPSHOT);
             Ok(())
@@ -233,7 +232,7 @@ impl Journal for SqliteJournal {
         while self.head.base < before {
             let to = Position(before.0.min(self.head.base.0 + DROPPED_AT_ONCE));
             let chain = self.chain_before(to)?;
-            dropped += self.commit(0, |connection, head| {
+            dropped += self.commit(|connection, head| {
                 head.base = to;
                 head.base_chain = chain;
                 write::drop_before(connection, to).map_err(not_written)

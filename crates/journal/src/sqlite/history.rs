@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::damage::damaged;
 use super::head::Head;
+use super::runs::{self, Block};
 use super::{open, read, seal};
 use crate::group::{Limit, Position, Snapshot, StoredGroup};
 use crate::rows::{AgentRow, Ended, JobRow, JobState, TaskOutput, TaskRow, limits};
@@ -73,19 +74,19 @@ pub struct Page<RowType, Cursor> {
 }
 
 impl TaskFilter {
-    /// The codes it lets through.
-    fn codes(self) -> (i64, i64) {
+    fn admits(self, ended: Ended) -> bool {
         match self {
-            Self::Any => (0, i64::MAX),
-            Self::Succeeded => (0, Ended::FIRST_UNSUCCESSFUL - 1),
-            Self::Failed => (Ended::FIRST_UNSUCCESSFUL, Ended::Cancelled.code() - 1),
-            Self::Cancelled => (Ended::Cancelled.code(), i64::MAX),
-            Self::Unsuccessful => (Ended::FIRST_UNSUCCESSFUL, i64::MAX),
+            Self::Any => true,
+            Self::Succeeded => ended.is_success(),
+            Self::Failed => matches!(ended, Ended::Failed(_)),
+            Self::Cancelled => matches!(ended, Ended::Cancelled | Ended::Returned),
+            Self::Unsuccessful => !ended.is_success(),
         }
     }
 
-    fn is_indexed(self) -> bool {
-        self.codes().0 >= Ended::FIRST_UNSUCCESSFUL
+    /// Whether a success is of no interest.
+    fn is_unsuccessful(self) -> bool {
+        matches!(self, Self::Failed | Self::Cancelled | Self::Unsuccessful)
     }
 }
 
@@ -99,11 +100,8 @@ impl History {
 
     /// A finished task.
     pub fn task(&self, task: TaskId) -> Result<Option<TaskRow>, ReadError> {
-        self.one(
-            "SELECT * FROM tasks WHERE task = ?1",
-            [task.0 as i64],
-            task_row,
-        )
+        let entry = runs::task(&self.connection, task)?;
+        Ok(entry.map(|entry| entry.row))
     }
 
     /// The end of what a finished task printed.
@@ -118,40 +116,34 @@ impl History {
 
     /// Finished tasks, in the order of their ids.
     pub fn tasks(&self, query: &TaskQuery) -> Result<Page<TaskRow, TaskId>, ReadError> {
+        // One view of all blocks that the page is made of.
+        let view = self.connection.unchecked_transaction()?;
         let limit = page_limit(query.limit);
-        let after = query.after.map_or(i64::MIN, |task| task.0 as i64);
-        let (least, most) = query.filter.codes();
-        let fetch = limit as i64 + 1;
-        let (first, last) = match query.job.map(|job| self.job(job)).transpose()? {
-            None => (i64::MIN, i64::MAX),
+        let (mut first, last) = match query.job.map(|job| self.job(job)).transpose()? {
+            None => (0, limits::TASK_MAX),
             // The tasks of a job stand together, so a range of ids takes the place of an index.
-            Some(Some(row)) => {
-                let end = row.first_task.0.saturating_add(row.task_count);
-                (row.first_task.0 as i64, end as i64 - 1)
+            Some(Some(row)) if row.task_count > 0 => {
+                let last = row.first_task.0.saturating_add(row.task_count - 1);
+                (row.first_task.0, last)
             }
-            Some(None) => return Ok(page(Vec::new(), limit, |row: &TaskRow| row.task)),
+            Some(_) => return Ok(page(Vec::new(), limit, |row: &TaskRow| row.task)),
         };
-        let rows = match (query.filter, query.job) {
-            // Without a condition on the content, a damaged row cannot slip through unseen.
-            (TaskFilter::Any, _) => self.many(
-                "SELECT * FROM tasks WHERE task > ?1 AND task BETWEEN ?2 AND ?3 \
-                 ORDER BY task LIMIT ?4",
-                params![after, first, last, fetch],
-                task_row,
-            ),
-            (filter, Some(job)) if filter.is_indexed() => self.many(
-                "SELECT * FROM tasks INDEXED BY tasks_unsuccessful WHERE job = ?1 AND task > ?2 \
-                 AND ended >= 10 AND ended BETWEEN ?3 AND ?4 ORDER BY task LIMIT ?5",
-                params![job.0 as i64, after, least, most, fetch],
-                task_row,
-            ),
-            _ => self.many(
-                "SELECT * FROM tasks WHERE task > ?1 AND task BETWEEN ?2 AND ?3 \
-                 AND ended BETWEEN ?4 AND ?5 ORDER BY task LIMIT ?6",
-                params![after, first, last, least, most, fetch],
-                task_row,
-            ),
-        }?;
+        if let Some(after) = query.after {
+            first = first.max(after.0.saturating_add(1));
+        }
+        let mut rows = Vec::new();
+        let mut from = Block::of(TaskId(first));
+        let filter = query.filter;
+        while let Some(block) = runs::next_block(&view, from, filter.is_unsuccessful())? {
+            if block > Block::of(TaskId(last)) || first > last || rows.len() > limit {
+                break;
+            }
+            let found = runs::tasks(&view, block, first, last)?.into_iter();
+            rows.extend(found.filter(|row| filter.admits(row.ended)));
+            from = block.next();
+        }
+        // One row more than asked for tells that there are more.
+        rows.truncate(limit + 1);
         Ok(page(rows, limit, |row| row.task))
     }
 
@@ -271,7 +263,12 @@ impl History {
         Self { connection }
     }
 
+    /// What the task left behind when it ended last: a row from an earlier end does not count.
     fn left_behind(&self, task: TaskId) -> Result<Option<TaskOutput>, ReadError> {
+        let entry = runs::task(&self.connection, task)?;
+        if !entry.is_some_and(|entry| entry.left_output) {
+            return Ok(None);
+        }
         self.one(
             "SELECT * FROM outputs WHERE task = ?1",
             [task.0 as i64],
@@ -313,30 +310,6 @@ impl<T> Parsed<T> {
         self.row
             .ok_or_else(|| damaged(format!("the row of {}", self.name), "the CRC does not fit"))
     }
-}
-
-fn task_row(row: &Row<'_>) -> rusqlite::Result<Parsed<TaskRow>> {
-    let task = TaskId(number(row, 0)?);
-    let parsed: Option<rusqlite::Result<TaskRow>> = Ended::from_code(row.get(3)?).map(|ended| {
-        Ok(TaskRow {
-            task,
-            job: JobId(number(row, 1)?),
-            entry: maybe(row, 2)?,
-            ended,
-            exit_code: row.get(4)?,
-            signal: row.get(5)?,
-            agent: maybe(row, 6)?.map(AgentId),
-            attempt: row.get(7)?,
-            created: Time(number(row, 8)?),
-            started: maybe(row, 9)?.map(Time),
-            finished: Time(number(row, 10)?),
-        })
-    });
-    let crc: u32 = row.get(11)?;
-    Ok(Parsed {
-        row: parsed.transpose()?.filter(|row| seal::task(row) == crc),
-        name: task.to_string(),
-    })
 }
 
 fn output_row(row: &Row<'_>) -> rusqlite::Result<Parsed<TaskOutput>> {

@@ -13,6 +13,7 @@ use super::damage::damaged;
 use super::engine::SqliteJournal;
 use super::head::Head;
 use super::lock::{Lock, Refused};
+use super::log::Log;
 use super::mark::{Mark, Reading};
 use super::{schema, wal};
 use crate::group::Position;
@@ -29,6 +30,9 @@ pub struct Options {
     pub bytes_max: Option<u64>,
     /// How large the log may become before it is moved into the file.
     pub checkpoint_bytes: u64,
+    /// So much room is written ahead of the log at once, so that most commits overwrite what is there and
+    /// need not wait until a longer file is on disk; 0: none.
+    pub room_bytes: u64,
     /// The page size of a new file: a power of two between 512 and 65,536.
     pub page_bytes: u32,
 }
@@ -40,6 +44,7 @@ impl Default for Options {
             create: true,
             bytes_max: None,
             checkpoint_bytes: 16 << 20,
+            room_bytes: 1 << 20,
             page_bytes: 4096,
         }
     }
@@ -120,11 +125,12 @@ impl SqliteJournal {
         if !found {
             create(directory, options.page_bytes).map_err(|error| fail.io(error))?;
         }
-        let log = inspect(directory)?;
-        let connection = connect(directory, options).map_err(|error| fail.damaged(error.into()))?;
+        let found_log = inspect(directory)?;
+        let mut connection =
+            connect(directory, options).map_err(|error| fail.damaged(error.into()))?;
         let head = load(directory, &connection)?;
         let mut notices = Vec::new();
-        if let wal::Log::Torn { bytes } = log {
+        if let wal::Log::Torn { bytes } = found_log {
             notices.push(Notice::TornTail {
                 bytes,
                 next: head.next,
@@ -135,7 +141,14 @@ impl SqliteJournal {
         }
         let mark = Mark::open(&directory.join(MARK), head.id).map_err(|error| fail.io(error))?;
         mark.set(head.next).map_err(|error| fail.io(error))?;
-        let journal = Self::new(connection, head, mark, lock, options.checkpoint_bytes);
+        let log = Log::watch(
+            &mut connection,
+            &directory.join(LOG),
+            options.checkpoint_bytes,
+            options.room_bytes,
+        )
+        .map_err(|error| fail.damaged(error.into()))?;
+        let journal = Self::new(connection, head, mark, log, lock);
         Ok(Opened { journal, notices })
     }
 }
@@ -197,8 +210,11 @@ fn create(
         .map_or(0, |since| since.as_nanos() as u64);
     let connection = Connection::open(&unfinished)?;
     connection.pragma_update(None, "page_size", page_bytes)?;
-    schema::create(&connection)?;
-    Head::new(draw_id(), epoch).insert(&connection)?;
+    // One transaction: each would wait for the disk several times.
+    let tables = connection.unchecked_transaction()?;
+    schema::create(&tables)?;
+    Head::new(draw_id(), epoch).insert(&tables)?;
+    tables.commit()?;
     let mode: String =
         connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
     if mode != "wal" {
@@ -276,7 +292,10 @@ fn connect(directory: &Path, options: &Options) -> rusqlite::Result<Connection> 
     connection.pragma_update(None, "synchronous", "FULL")?;
     // We move the log into the file ourselves, so that a failure there is seen.
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-    connection.pragma_update(None, "journal_size_limit", options.checkpoint_bytes as i64)?;
+    // Only what is far more than usual is given back: a log that is overwritten is faster than one that grows.
+    let usual = options.checkpoint_bytes.saturating_add(options.room_bytes);
+    let limit = i64::try_from(usual.saturating_mul(2)).unwrap_or(i64::MAX);
+    connection.pragma_update(None, "journal_size_limit", limit)?;
     if let Some(bytes) = options.bytes_max {
         let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
         let pages = i64::try_from((bytes / page as u64).max(1)).unwrap_or(i64::MAX);

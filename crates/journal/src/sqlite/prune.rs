@@ -1,11 +1,14 @@
 //! Forgetting: jobs that have been over for long, with all their tasks.
 
-use loxley_model::Time;
+use std::ops::Range;
+
+use loxley_model::{JobId, Time};
 use rusqlite::{Connection, params};
 
 use super::damage::not_written;
 use super::engine::SqliteJournal;
 use super::head::RowCounts;
+use super::runs;
 use crate::group::Journal;
 use crate::rows::limits;
 use crate::{AppendError, NotWritten};
@@ -39,8 +42,8 @@ impl SqliteJournal {
         };
         while pruned.more && pruned.jobs + pruned.tasks < rows_max {
             let room = DELETED_AT_ONCE.min(rows_max - pruned.jobs - pruned.tasks);
-            let step = self.commit(0, |connection, head| {
-                prune_some(connection, &mut head.rows, older_than, room).map_err(not_written)
+            let step = self.commit(|connection, head| {
+                prune_some(connection, &mut head.rows, older_than, room)
             })?;
             pruned.jobs += step.jobs;
             pruned.tasks += step.tasks;
@@ -77,6 +80,7 @@ impl SqliteJournal {
         connection
             .query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()))
             .map_err(|error| AppendError::NotWritten(NotWritten::Storage(Box::new(error))))?;
+        self.log().note_cut();
         Ok(true)
     }
 }
@@ -86,62 +90,74 @@ fn prune_some(
     counts: &mut RowCounts,
     older_than: i64,
     room: u64,
-) -> rusqlite::Result<Pruned> {
+) -> Result<Pruned, NotWritten> {
     let mut pruned = Pruned::default();
-    let mut candidates = connection.prepare_cached(
-        "SELECT job, first_task, task_count FROM jobs WHERE finished < ?1 ORDER BY job",
-    )?;
-    let mut jobs = candidates.query([older_than])?;
     let mut over = Vec::new();
-    while let Some(row) = jobs.next()? {
-        let (job, first, count): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+    for (job, tasks) in jobs_before(connection, older_than, room).map_err(not_written)? {
         let left = room.saturating_sub(pruned.tasks + over.len() as u64);
         if left == 0 {
             pruned.more = true;
             break;
         }
-        let last = first.saturating_add(count);
-        let (tasks, outputs) = delete_tasks(connection, job, first, last, left)?;
-        counts.tasks -= tasks;
-        counts.outputs -= outputs;
-        pruned.tasks += tasks;
-        if tasks == left {
+        let deleted = delete_tasks(connection, counts, job, tasks, left)?;
+        pruned.tasks += deleted;
+        if deleted == left {
             pruned.more = true;
             break;
         }
         over.push(job);
     }
-    drop(jobs);
     for job in over {
-        let deleted = connection
-            .prepare_cached("DELETE FROM jobs WHERE job = ?1")?
-            .execute([job])?;
-        pruned.jobs += deleted as u64;
-        counts.jobs -= deleted as u64;
+        let deleted = delete_job(connection, job).map_err(not_written)?;
+        pruned.jobs += deleted;
+        counts.jobs = counts.jobs.saturating_sub(deleted);
     }
     Ok(pruned)
 }
 
-/// Deletes at most `most` tasks of a job and what they left behind; says how many of each.
+/// Jobs that ended before, and their tasks: one more than there is room for, so that it is seen when there
+/// are more.
+fn jobs_before(
+    connection: &Connection,
+    older_than: i64,
+    room: u64,
+) -> rusqlite::Result<Vec<(JobId, Range<u64>)>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT job, first_task, task_count FROM jobs WHERE finished < ?1 ORDER BY job LIMIT ?2",
+    )?;
+    let jobs = statement.query_map(params![older_than, room as i64 + 1], |row| {
+        let number = |column| row.get::<_, i64>(column).map(|number| number as u64);
+        let first = number(1)?;
+        Ok((JobId(number(0)?), first..first.saturating_add(number(2)?)))
+    })?;
+    jobs.collect()
+}
+
+fn delete_job(connection: &Connection, job: JobId) -> rusqlite::Result<u64> {
+    let mut statement = connection.prepare_cached("DELETE FROM jobs WHERE job = ?1")?;
+    Ok(statement.execute([job.0 as i64])? as u64)
+}
+
+/// Deletes at most `most` tasks of a job and what they left behind; says how many.
 fn delete_tasks(
     connection: &Connection,
-    job: i64,
-    first: i64,
-    last: i64,
+    counts: &mut RowCounts,
+    job: JobId,
+    tasks: Range<u64>,
     most: u64,
-) -> rusqlite::Result<(u64, u64)> {
-    let mut doomed = connection.prepare_cached(
-        "SELECT task FROM tasks WHERE task BETWEEN ?1 AND ?2 AND job = ?3 LIMIT ?4",
-    )?;
-    let doomed: Vec<i64> = doomed
-        .query_map(params![first, last, job, most as i64], |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
-    let mut tasks = 0;
-    let mut outputs = 0;
-    for task in doomed {
-        let delete = |text| connection.prepare_cached(text)?.execute([task]);
-        tasks += delete("DELETE FROM tasks WHERE task = ?1")? as u64;
-        outputs += delete("DELETE FROM outputs WHERE task = ?1")? as u64;
+) -> Result<u64, NotWritten> {
+    if tasks.is_empty() {
+        return Ok(0);
     }
-    Ok((tasks, outputs))
+    let deleted = runs::delete(connection, job, tasks.start, tasks.end - 1, most)
+        .map_err(|error| NotWritten::Storage(Box::new(error)))?;
+    counts.tasks = counts.tasks.saturating_sub(deleted.entries);
+    let mut statement = connection
+        .prepare_cached("DELETE FROM outputs WHERE task >= ?1 AND task < ?2")
+        .map_err(not_written)?;
+    let outputs = statement
+        .execute([tasks.start as i64, deleted.end as i64])
+        .map_err(not_written)?;
+    counts.outputs = counts.outputs.saturating_sub(outputs as u64);
+    Ok(deleted.tasks)
 }

@@ -6,7 +6,7 @@ use super::damage::damaged;
 use crate::ReadError;
 
 /// The number of this arrangement of tables.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 
 /// `PRAGMA application_id` of a journal: "LoxJ".
 pub(super) const APPLICATION: u32 = 0x4C6F_784A;
@@ -29,10 +29,9 @@ pub(super) const OBJECTS: [(&str, &str); 8] = [
         "CREATE TABLE snapshots (position INTEGER PRIMARY KEY, crc INTEGER, chain BLOB, state BLOB) STRICT",
     ),
     (
-        "tasks",
-        "CREATE TABLE tasks (task INTEGER PRIMARY KEY, job INTEGER, entry INTEGER, ended INTEGER, \
-         exit_code INTEGER, signal INTEGER, agent INTEGER, attempt INTEGER, created INTEGER, \
-         started INTEGER, finished INTEGER, crc INTEGER) STRICT",
+        "runs",
+        "CREATE TABLE runs (run INTEGER PRIMARY KEY, first INTEGER, last INTEGER, count INTEGER, \
+         unsuccessful INTEGER, packed BLOB, crc INTEGER) STRICT",
     ),
     (
         "outputs",
@@ -49,8 +48,8 @@ pub(super) const OBJECTS: [(&str, &str); 8] = [
         "CREATE TABLE agents (agent INTEGER PRIMARY KEY, name TEXT, crc INTEGER) STRICT",
     ),
     (
-        "tasks_unsuccessful",
-        "CREATE INDEX tasks_unsuccessful ON tasks (job, task) WHERE ended >= 10",
+        "runs_unsuccessful",
+        "CREATE INDEX runs_unsuccessful ON runs (run) WHERE unsuccessful > 0",
     ),
 ];
 

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::group::Position;
-use crate::rows::{AgentRow, JobRow, TaskOutput, TaskRow};
+use crate::rows::{AgentRow, JobRow, TaskOutput};
 
 /// The hash of a group and of every group before it.
 pub(super) type Chain = [u8; 32];
@@ -72,23 +72,6 @@ pub(super) fn snapshot(position: Position, chain: &Chain, state: &[u8]) -> u32 {
         .number(position.0)
         .bytes(chain)
         .bytes(state)
-        .finish()
-}
-
-pub(super) fn task(row: &TaskRow) -> u32 {
-    let signed = |number: Option<i32>| number.map(|number| i64::from(number) as u64);
-    Seal::new("tasks")
-        .number(row.task.0)
-        .number(row.job.0)
-        .maybe(row.entry)
-        .number(row.ended.code() as u64)
-        .maybe(signed(row.exit_code))
-        .maybe(signed(row.signal))
-        .maybe(row.agent.map(|agent| agent.0))
-        .number(u64::from(row.attempt))
-        .number(row.created.0)
-        .maybe(row.started.map(|time| time.0))
-        .number(row.finished.0)
         .finish()
 }
 

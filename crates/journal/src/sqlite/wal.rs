@@ -16,8 +16,8 @@
 use std::io;
 use std::path::Path;
 
-const HEADER: usize = 32;
-const FRAME_HEADER: usize = 24;
+pub(super) const HEADER: usize = 32;
+pub(super) const FRAME_HEADER: usize = 24;
 
 /// What the log looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,21 @@ impl<'a> Frame<'a> {
     }
 }
 
+/// The log without the room [ahead](super::log) of it: zeros from the end of a frame on.
+fn without_room(log: &[u8], page_size: usize) -> &[u8] {
+    let zeros = log.iter().rev().take_while(|byte| **byte == 0).count();
+    let size = FRAME_HEADER + page_size;
+    let used = log.len() - zeros;
+    // A page may end with zeros, and its frame counts whole.
+    let whole = match used {
+        0 => 0,
+        used => HEADER + used.saturating_sub(HEADER).div_ceil(size) * size,
+    };
+    &log[..whole.min(log.len())]
+}
+
 fn scan_bytes(log: &[u8], page_size: usize) -> Log {
+    let log = without_room(log, page_size);
     let torn_from = |offset: usize| match log.len() - offset {
         0 => Log::Whole,
         bytes => Log::Torn {

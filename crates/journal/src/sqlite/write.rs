@@ -5,27 +5,17 @@ use rusqlite::{Connection, ErrorCode, ToSql, params};
 
 use super::damage::not_written;
 use super::head::RowCounts;
+use super::runs;
 use super::seal::{self, Chain};
 use crate::NotWritten;
 use crate::group::{Group, Position, SNAPSHOTS_KEPT, Snapshot};
-use crate::rows::{AgentRow, JobRow, Rows, TaskOutput, TaskRow, limits};
+use crate::rows::{AgentRow, JobRow, Rows, TaskOutput, limits};
 
 pub(super) fn at_most(what: &'static str, size: u64, max: u64) -> Result<(), NotWritten> {
     if size > max {
         return Err(NotWritten::TooLarge { what, size, max });
     }
     Ok(())
-}
-
-/// About how many bytes the rows take.
-pub(super) fn size_of(rows: &Rows) -> usize {
-    let outputs = rows.outputs.iter();
-    let jobs = rows.jobs.iter();
-    rows.tasks.len() * 64
-        + outputs
-            .map(|row| row.output.len() + row.result.len() + 64)
-            .sum::<usize>()
-        + jobs.map(|row| row.detail.len() + 256).sum::<usize>()
 }
 
 pub(super) fn group(
@@ -83,9 +73,7 @@ pub(super) fn rows(
     ] {
         at_most("a list of rows", length as u64, most)?;
     }
-    for row in &rows.tasks {
-        counts.tasks += u64::from(task(connection, row)?);
-    }
+    counts.tasks += runs::write(connection, rows)?;
     for row in &rows.outputs {
         counts.outputs += u64::from(output(connection, row)?);
     }
@@ -99,32 +87,6 @@ pub(super) fn rows(
 }
 
 /// True: the row is new.
-fn task(connection: &Connection, row: &TaskRow) -> Result<bool, NotWritten> {
-    put(
-        connection,
-        "INSERT INTO tasks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
-        "REPLACE INTO tasks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
-        params![
-            number("a task id", row.task.0)?,
-            number("a job id", row.job.0)?,
-            row.entry
-                .map(|entry| number("an entry", entry))
-                .transpose()?,
-            row.ended.code(),
-            row.exit_code,
-            row.signal,
-            row.agent
-                .map(|agent| number("an agent id", agent.0))
-                .transpose()?,
-            row.attempt,
-            time(row.created)?,
-            row.started.map(time).transpose()?,
-            time(row.finished)?,
-            seal::task(row),
-        ],
-    )
-}
-
 fn output(connection: &Connection, row: &TaskOutput) -> Result<bool, NotWritten> {
     at_most(
         "an output",
@@ -159,7 +121,7 @@ fn job(connection: &Connection, row: &JobRow) -> Result<bool, NotWritten> {
         limits::DETAIL_BYTES_MAX as u64,
     )?;
     let end = row.first_task.0.saturating_add(row.task_count);
-    at_most("a task id", end, limits::NUMBER_MAX)?;
+    at_most("a task id", end, limits::TASK_MAX)?;
     put(
         connection,
         "INSERT INTO jobs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
@@ -217,7 +179,7 @@ fn put(
     }
 }
 
-fn number(what: &'static str, number: u64) -> Result<i64, NotWritten> {
+pub(super) fn number(what: &'static str, number: u64) -> Result<i64, NotWritten> {
     at_most(what, number, limits::NUMBER_MAX)?;
     Ok(number as i64)
 }

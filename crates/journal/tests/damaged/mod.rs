@@ -30,6 +30,7 @@ pub(crate) struct Content {
 pub(crate) fn options() -> Options {
     Options {
         page_bytes: 512,
+        room_bytes: 0,
         ..Options::default()
     }
 }
@@ -89,8 +90,21 @@ pub(crate) fn crashed() -> (Image, Content) {
 }
 
 pub(crate) fn crashed_after(before: &Image) -> (Image, Content) {
+    crashed_with(before, &options())
+}
+
+/// The same with room written ahead of the log.
+pub(crate) fn crashed_with_room(before: &Image) -> (Image, Content) {
+    let options = Options {
+        room_bytes: 700,
+        ..options()
+    };
+    crashed_with(before, &options)
+}
+
+fn crashed_with(before: &Image, options: &Options) -> (Image, Content) {
     let directory = restore(before);
-    let mut journal = SqliteJournal::open(directory.path(), &options())
+    let mut journal = SqliteJournal::open(directory.path(), options)
         .unwrap()
         .journal;
     write(&mut journal, 4, 2);

@@ -1,7 +1,7 @@
 //! Groups and rows to write.
 
-use loxley_journal::{AgentRow, Ended, Group, JobRow, JobState, Rows, TaskOutput, TaskRow};
-use loxley_model::{AgentId, Failure, JobId, TaskId, Time};
+use loxley_journal::{AgentRow, Ended, Group, JobRow, JobState, Rows, TaskOutput, TaskRow, Usage};
+use loxley_model::{AgentId, Failure, JobId, Span, TaskId, Time};
 
 pub(crate) fn task(task: u64, job: u64, ended: Ended) -> TaskRow {
     TaskRow {
@@ -16,6 +16,12 @@ pub(crate) fn task(task: u64, job: u64, ended: Ended) -> TaskRow {
         created: Time(10),
         started: Some(Time(20)),
         finished: Time(30),
+        usage: Some(Usage {
+            duration: Span(10),
+            user: Span(4),
+            system: Span(5),
+            memory_bytes: 4096,
+        }),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use loxley_api::{EventKind, JobInfo, Work};
-use loxley_journal::Rows;
+use loxley_journal::{Rows, Usage};
 use loxley_model::{AgentId, Span};
 use loxley_protocol as wire;
 use serde::{Deserialize, Serialize};
@@ -95,15 +95,12 @@ impl Effects {
 pub(crate) struct Finish {
     pub(crate) exit_code: Option<i32>,
     pub(crate) signal: Option<i32>,
-    pub(crate) duration: Span,
-    user: Span,
-    system: Span,
-    memory_bytes: u64,
+    pub(crate) usage: Usage,
     stdout: Bytes,
     stderr: Bytes,
     stdout_dropped: u64,
     stderr_dropped: u64,
-    result: Bytes,
+    pub(crate) result: Bytes,
     pub(crate) message: String,
 }
 
@@ -117,10 +114,12 @@ impl Finish {
         Self {
             exit_code: finished.code,
             signal: finished.signal,
-            duration: Span(finished.duration_ns),
-            user: Span(finished.user_ns),
-            system: Span(finished.system_ns),
-            memory_bytes: finished.memory_bytes,
+            usage: Usage {
+                duration: Span(finished.duration_ns),
+                user: Span(finished.user_ns),
+                system: Span(finished.system_ns),
+                memory_bytes: finished.memory_bytes,
+            },
             stdout: tail(finished.stdout),
             stderr: tail(finished.stderr),
             stdout_dropped: finished.stdout_dropped,
@@ -131,21 +130,14 @@ impl Finish {
     }
 }
 
-/// What the history keeps of an attempt besides its row.
+/// What the history keeps of an attempt besides its row and its result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Kept {
     pub(crate) stdout: Bytes,
     pub(crate) stderr: Bytes,
     pub(crate) stdout_dropped: u64,
     pub(crate) stderr_dropped: u64,
-    pub(crate) duration: Span,
-    pub(crate) user: Span,
-    pub(crate) system: Span,
-    pub(crate) memory_bytes: u64,
     pub(crate) message: String,
-    /// Stored in a place of its own.
-    #[serde(skip)]
-    pub(crate) result: Bytes,
 }
 
 impl From<Finish> for Kept {
@@ -155,12 +147,7 @@ impl From<Finish> for Kept {
             stderr: finish.stderr,
             stdout_dropped: finish.stdout_dropped,
             stderr_dropped: finish.stderr_dropped,
-            duration: finish.duration,
-            user: finish.user,
-            system: finish.system,
-            memory_bytes: finish.memory_bytes,
             message: finish.message,
-            result: finish.result,
         }
     }
 }
@@ -168,10 +155,7 @@ impl From<Finish> for Kept {
 impl Kept {
     /// Whether there is nothing that the row does not say.
     pub(crate) fn is_empty(&self) -> bool {
-        self.stdout.is_empty()
-            && self.stderr.is_empty()
-            && self.message.is_empty()
-            && self.memory_bytes == 0
+        *self == Self::default()
     }
 
     pub(crate) fn pack(&self) -> Vec<u8> {

@@ -238,11 +238,11 @@ fn task_info(row: &TaskRow, kept: Option<&Kept>, epoch: u64) -> TaskInfo {
                 .filter(|message| !message.is_empty()),
             exit_code: row.exit_code,
             signal: row.signal,
-            usage: kept.map(|kept| Usage {
-                duration_sec: seconds(kept.duration),
-                user_sec: seconds(kept.user),
-                system_sec: seconds(kept.system),
-                memory_max_bytes: kept.memory_bytes,
+            usage: row.usage.map(|usage| Usage {
+                duration_sec: seconds(usage.duration),
+                user_sec: seconds(usage.user),
+                system_sec: seconds(usage.system),
+                memory_max_bytes: usage.memory_bytes,
             }),
         }),
     }
@@ -265,7 +265,8 @@ pub(super) fn output(history: &History, id: TaskId) -> Result<Option<OutputTail>
         })
         .flatten();
     let kept = history.output(id)?.and_then(|bytes| Kept::unpack(&bytes));
-    Ok(kept.map(|kept| OutputTail {
+    let kept = kept.unwrap_or_default();
+    Ok(Some(OutputTail {
         stdout: String::from_utf8_lossy(&kept.stdout).into_owned(),
         stdout_dropped_bytes: kept.stdout_dropped,
         stderr: String::from_utf8_lossy(&kept.stderr).into_owned(),

@@ -850,10 +850,11 @@ fn write_task(
         attempt: held.map_or(0, |(_, held)| held.attempt),
         created: spot.job.created,
         started: match ran {
-            Some(finish) => Some(now - finish.duration),
+            Some(finish) => Some(now - finish.usage.duration),
             None => held.and_then(|(_, held)| held.started),
         },
         finished: now,
+        usage: ran.map(|finish| finish.usage),
     });
     let fallback = match (&ending, &spot.request.fallback) {
         (Ending::FellBack { to: None }, Some(loxley_api::FallbackRequest::Value(value))) => {
@@ -861,9 +862,11 @@ fn write_task(
         }
         _ => None,
     };
-    let kept = finish.map(Kept::from);
-    let result = fallback.or_else(|| kept.as_ref().map(|kept| kept.result.to_vec()));
-    let output = kept.filter(|kept| !kept.is_empty()).map(|kept| kept.pack());
+    let result = fallback.or_else(|| finish.as_ref().map(|finish| finish.result.to_vec()));
+    let output = finish
+        .map(Kept::from)
+        .filter(|kept| !kept.is_empty())
+        .map(|kept| kept.pack());
     if output.is_some() || result.as_ref().is_some_and(|result| !result.is_empty()) {
         out.rows.outputs.push(TaskOutput {
             task,
