@@ -5,10 +5,12 @@
 //! comes before its assignment is remembered, and a request for something back is answered with
 //! "here you are" if the task never came.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 
-use loxley_model::{Lease, TaskId};
+use loxley_model::{Dispatch, Lease, TaskId};
+use smallvec::SmallVec;
 
+use super::AgentSetup;
 use crate::time::Nanos;
 
 /// A task in the hands of an agent.
@@ -57,19 +59,28 @@ impl Running {
     }
 }
 
+/// With ten thousand of these, most are found cold in memory: what is needed for every task comes first,
+/// in two cache lines.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct AgentModel {
     /// Whether its process runs.
     pub(super) up: bool,
     /// Whether messages get through.
     pub(super) connected: bool,
+    /// Whether chance has a say in how long its tasks take or how they end.
+    pub(super) is_fickle: bool,
+    pub(super) dispatch: Dispatch,
+    /// How many tasks it runs at once.
+    pub(super) slots: u32,
     /// Which life of the process, and which registration within it, this is.
     pub(super) session: u32,
     /// The session that the scheduler knows.
     pub(super) known_session: u32,
     pub(super) speed: f64,
-    pub(super) running: Vec<Running>,
-    pub(super) backlog: VecDeque<Held>,
+    /// What it has and does not run yet, the oldest first.
+    pub(super) backlog: SmallVec<[Held; 2]>,
+    pub(super) running: SmallVec<[Running; 1]>,
     /// Leases that came, or that were called off before they came. Only kept where messages may
     /// be repeated or overtake each other.
     seen: Option<HashSet<Lease>>,
@@ -79,16 +90,21 @@ pub(super) struct AgentModel {
     pub(super) waiting: Vec<u32>,
 }
 
+const _: () = assert!(std::mem::offset_of!(AgentModel, seen) <= 128);
+
 impl AgentModel {
-    pub(super) fn new(speed: f64, careful: bool) -> Self {
+    pub(super) fn new(setup: &AgentSetup, careful: bool) -> Self {
         Self {
             up: false,
             connected: true,
+            is_fickle: setup.failure > 0.0 || setup.straggler.0 > 0.0,
+            dispatch: setup.spec.dispatch,
+            slots: setup.spec.slots,
             session: 0,
             known_session: 0,
-            speed,
-            running: Vec::new(),
-            backlog: VecDeque::new(),
+            speed: setup.true_speed,
+            backlog: SmallVec::new(),
+            running: SmallVec::new(),
             seen: careful.then(HashSet::new),
             arrivals: [0; 2],
             waiting: Vec::new(),
@@ -111,17 +127,15 @@ impl AgentModel {
             .as_mut()
             .is_none_or(|seen| seen.insert(held.lease));
         if fresh {
-            self.backlog.push_back(held);
+            self.backlog.push(held);
         }
         fresh
     }
 
     /// The next task to run, if a slot is free.
-    pub(super) fn next_to_run(&mut self, slots: u32) -> Option<Held> {
-        if self.running.len() >= slots as usize {
-            return None;
-        }
-        self.backlog.pop_front()
+    pub(super) fn next_to_run(&mut self) -> Option<Held> {
+        let may_run = self.running.len() < self.slots as usize && !self.backlog.is_empty();
+        may_run.then(|| self.backlog.remove(0))
     }
 
     /// Everything it runs goes at this speed from now on.
@@ -168,8 +182,9 @@ impl AgentModel {
     }
 
     /// How many more tasks it could start at once.
-    pub(super) fn free_slots(&self, slots: u32) -> u32 {
-        slots.saturating_sub((self.running.len() + self.backlog.len()) as u32)
+    pub(super) fn free_slots(&self) -> u32 {
+        self.slots
+            .saturating_sub((self.running.len() + self.backlog.len()) as u32)
     }
 }
 

@@ -24,9 +24,8 @@ impl<O: Observer> FleetWorld<'_, O> {
         let model = &mut self.agents[agent as usize];
         model.begin_session();
         let session = model.session;
-        let spec = &self.setup.agents[agent as usize].spec;
-        let want = match spec.dispatch {
-            Dispatch::OnRequest => spec.slots,
+        let want = match model.dispatch {
+            Dispatch::OnRequest => model.slots,
             Dispatch::KeepFull => 0,
         };
         self.send(agent, Body::Join(want));
@@ -50,9 +49,9 @@ impl<O: Observer> FleetWorld<'_, O> {
     }
 
     pub(super) fn ask_for_work(&mut self, agent: u32) {
-        let spec = &self.setup.agents[agent as usize].spec;
-        if spec.dispatch == Dispatch::OnRequest && self.agents[agent as usize].up {
-            let want = self.agents[agent as usize].free_slots(spec.slots);
+        let model = &self.agents[agent as usize];
+        if model.dispatch == Dispatch::OnRequest && model.up {
+            let want = model.free_slots();
             if want > 0 {
                 self.send(agent, Body::Want(want));
             }
@@ -116,8 +115,7 @@ impl<O: Observer> FleetWorld<'_, O> {
     }
 
     fn run_next(&mut self, agent: u32) {
-        let setup = &self.setup.agents[agent as usize];
-        while let Some(held) = self.agents[agent as usize].next_to_run(setup.spec.slots) {
+        while let Some(held) = self.agents[agent as usize].next_to_run() {
             let run = self.begin_run(agent, held);
             self.agents[agent as usize].running.push(run);
             self.note_start(agent, held.task);
@@ -134,11 +132,13 @@ impl<O: Observer> FleetWorld<'_, O> {
     }
 
     fn duration(&mut self, agent: u32, work: Nanos) -> Nanos {
-        let (chance, factor) = self.setup.agents[agent as usize].straggler;
-        let speed = self.agents[agent as usize].speed;
-        let mut duration = work as f64 / speed;
-        if chance > 0.0 && self.chance.stragglers.chance(chance) {
-            duration *= factor;
+        let model = &self.agents[agent as usize];
+        let mut duration = work as f64 / model.speed;
+        if model.is_fickle {
+            let (chance, factor) = self.setup.agents[agent as usize].straggler;
+            if chance > 0.0 && self.chance.stragglers.chance(chance) {
+                duration *= factor;
+            }
         }
         libm::ceil(duration) as Nanos
     }
@@ -170,8 +170,7 @@ impl<O: Observer> FleetWorld<'_, O> {
         let took = self.now - run.started;
         self.totals[agent as usize].busy += took;
         self.statistics.durations.record(took);
-        let failure = self.setup.agents[agent as usize].failure;
-        let ok = !(failure > 0.0 && self.chance.failures.chance(failure));
+        let ok = !self.agents[agent as usize].is_fickle || !self.fails(agent);
         self.observer.see(
             self.now,
             &Happening::Finished {
@@ -185,9 +184,15 @@ impl<O: Observer> FleetWorld<'_, O> {
         self.ask_after_the_news(agent);
     }
 
+    /// Whether chance has an attempt of this agent fail.
+    fn fails(&mut self, agent: u32) -> bool {
+        let failure = self.setup.agents[agent as usize].failure;
+        failure > 0.0 && self.chance.failures.chance(failure)
+    }
+
     /// Where nothing takes any time, all that ends at this moment is told before anybody asks.
     fn ask_after_the_news(&mut self, agent: u32) {
-        let asks = self.setup.agents[agent as usize].spec.dispatch == Dispatch::OnRequest;
+        let asks = self.agents[agent as usize].dispatch == Dispatch::OnRequest;
         if asks && self.instant {
             self.events.push(self.now, Event::Ask(agent));
         } else {

@@ -162,7 +162,7 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
             agents: setup
                 .agents
                 .iter()
-                .map(|agent| AgentModel::new(agent.true_speed, careful))
+                .map(|agent| AgentModel::new(agent, careful))
                 .collect(),
             totals: setup.agents.iter().map(totals).collect(),
             messages: Vec::new(),
