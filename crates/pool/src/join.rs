@@ -144,13 +144,21 @@ where
         let first = a(worker);
         return (first, b(worker));
     }
-    fork(worker, a, b)
+    fork(worker, Both { a, b })
+}
+
+/// The two closures of a join, on their way to a function that is rarely called. Moved into this they
+/// are put in memory where that function is called; passed as they are, they would be put there
+/// whenever they are made, also for a join that is two plain calls.
+pub(crate) struct Both<A, B> {
+    pub(crate) a: A,
+    pub(crate) b: B,
 }
 
 /// A join whose second half can be stolen.
 #[cold]
 #[inline(never)]
-pub(crate) fn fork<A, B, RA, RB>(worker: &Worker<'_>, a: A, b: B) -> (RA, RB)
+pub(crate) fn fork<A, B, RA, RB>(worker: &Worker<'_>, Both { a, b }: Both<A, B>) -> (RA, RB)
 where
     A: FnOnce(&Worker<'_>) -> RA,
     B: FnOnce(&Worker<'_>) -> RB + Send,

@@ -131,17 +131,20 @@ pub fn join<RA: Send, RB: Send>(
 ) -> (RA, RB) {
     worker::with_current(|worker| match worker {
         Some(worker) => join::join_on(worker, |_| a(), |_| b()),
-        None => join_outside(a, b),
+        None => join_outside(join::Both { a, b }),
     })
 }
 
 #[cold]
 #[inline(never)]
-fn join_outside<RA: Send, RB: Send>(
-    a: impl FnOnce() -> RA + Send,
-    b: impl FnOnce() -> RB + Send,
-) -> (RA, RB) {
-    Pool::global().join(a, b)
+fn join_outside<A, B, RA, RB>(both: join::Both<A, B>) -> (RA, RB)
+where
+    A: FnOnce() -> RA + Send,
+    B: FnOnce() -> RB + Send,
+    RA: Send,
+    RB: Send,
+{
+    Pool::global().join(both.a, both.b)
 }
 
 /// Calls `body` with a [`Scope`] and returns when all units spawned in it, directly or not, are done.

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use loxley_balance::PartitionError;
 
-use crate::join::fork;
+use crate::join::{Both, fork};
 use crate::partition::Partition;
 use crate::pool::Pool;
 use crate::worker::Worker;
@@ -132,8 +132,10 @@ where
             let (near, far) = items.cut(left / 2);
             let (near, far) = fork(
                 worker,
-                |worker| fold_on(worker, near, identity, step, combine),
-                |worker| fold_on(worker, far, identity, step, combine),
+                Both {
+                    a: |worker: &Worker<'_>| fold_on(worker, near, identity, step, combine),
+                    b: |worker: &Worker<'_>| fold_on(worker, far, identity, step, combine),
+                },
             );
             return combine(combine(result, near), far);
         }

@@ -11,7 +11,7 @@ use crate::injector::Injector;
 use crate::join::join_on;
 use crate::measure::Meter;
 use crate::seat::Seat;
-use crate::sleep::Sleep;
+use crate::sleep::{News, Sleep};
 use crate::sync::whole::{Builder, Condvar, JoinHandle, Mutex, MutexGuard, current};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::trace::{self, Trace};
@@ -147,28 +147,38 @@ impl Shared {
         self.workers > 1
     }
 
-    /// Tells one sleeper, if that makes sense, that a unit became visible.
+    /// Tells one sleeper, if that makes sense, that a spawned unit became visible.
     #[inline]
     pub(crate) fn notify(&self) {
         fence(Ordering::SeqCst);
-        self.notify_after_fence();
+        self.notify_after_fence(News::Spawned);
     }
 
     /// As `notify`, for callers that have passed a `SeqCst` fence since the unit became visible.
     #[inline]
-    pub(crate) fn notify_after_fence(&self) {
-        if let Some(seat) = self.sleep.notify_after_fence() {
+    pub(crate) fn notify_after_fence(&self, news: News) {
+        if let Some(seat) = self.sleep.notify_after_fence(news) {
             self.seats[seat].unpark();
         }
     }
 
     /// Wakes one sleeper if there is something to do.
     pub(crate) fn wake_if_work(&self) {
-        if self.has_work()
-            && let Some(seat) = self.sleep.wake_one()
-        {
+        let news = if self.has_spawned() {
+            News::Spawned
+        } else if self.has_work() {
+            News::Join
+        } else {
+            return;
+        };
+        if let Some(seat) = self.sleep.wake_one(news) {
             self.seats[seat].unpark();
         }
+    }
+
+    /// Does any unit but a join wait where a thief could see it?
+    pub(crate) fn has_spawned(&self) -> bool {
+        !self.injector.is_empty() || self.used_seats().iter().any(Seat::has_spawned)
     }
 
     /// Does any unit wait where a thief could see it?

@@ -1,8 +1,9 @@
 //! Who is awake, and whom to wake.
 //!
-//! One word counts three kinds of threads:
+//! One word counts four kinds of threads:
 //!
 //! ```text
+//!   bits 48..64  dozing     asleep for a while, because the joins are too small; also counted as parked
 //!   bits 32..48  active     awake: running something or searching
 //!   bits 16..32  parked     asleep for want of work, listed in `parked`
 //!   bits  0..16  searching  awake and looking for work; also counted as active
@@ -12,18 +13,25 @@
 //! it. No more than `limit` threads are kept active, so a guest that brings its own thread does not
 //! crowd the machine; the surplus worker sleeps.
 //!
+//! A thread that found the joins of others too small to be worth stealing *dozes*. It gets up by
+//! itself and looks again, so to joins it is like a searcher, only slower: no other thread is woken
+//! for one. To everything else it is like any parked thread.
+//!
 //! # Why no wake-up is lost
 //! A producer makes its unit visible, fences, then reads the word. A thread that goes to sleep (or
 //! stops being the last searcher) changes the word, fences, then looks at all queues. Both fences
 //! are `SeqCst`, so at least one of the two sees the other: either the producer reads a word with
 //! nobody searching and wakes someone, or the other thread finds the unit. Whoever lowers `active`
-//! looks at the queues as well, because a producer may have been held back by the limit.
+//! looks at the queues as well, because a producer may have been held back by the limit. Whoever
+//! begins to doze looks for all but joins; for those it looks when it gets up, or is parked as surplus
+//! and leaves them to whoever lowers `active` next.
 
 use crate::sync::{Apart, AtomicBool, AtomicU64, Mutex, Ordering, fence, lock};
 
 const SEARCHING: u64 = 1;
 const PARKED: u64 = 1 << 16;
 const ACTIVE: u64 = 1 << 32;
+const DOZING: u64 = 1 << 48;
 
 fn searching(word: u64) -> u64 {
     word & 0xffff
@@ -37,14 +45,34 @@ fn active(word: u64) -> u64 {
     (word >> 32) & 0xffff
 }
 
+fn dozing(word: u64) -> u64 {
+    word >> 48
+}
+
+/// What became visible.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub(crate) enum News {
+    /// A join, which its owner will run if nobody takes it.
+    Join,
+    /// Something else, which may wait for a thread that has time.
+    Spawned,
+}
+
+/// A thread that sleeps for want of work.
+#[derive(Debug)]
+struct Sleeper {
+    seat: u32,
+    is_dozing: bool,
+}
+
 /// The sleep state of a pool.
 #[derive(Debug)]
 pub(crate) struct Sleep {
     word: Apart<AtomicU64>,
     limit: u64,
-    /// The seats whose threads sleep for want of work, the latest last. `word` changes its parked
-    /// count only while this is locked.
-    parked: Mutex<Vec<u32>>,
+    /// Who sleeps for want of work, the latest last. `word` changes its counts of parked and dozing
+    /// threads only while this is locked.
+    parked: Mutex<Vec<Sleeper>>,
     /// For each seat: it was taken off the list and may go on.
     woken: Box<[AtomicBool]>,
 }
@@ -86,10 +114,13 @@ impl Sleep {
         searching(before) == 1
     }
 
-    /// How many threads have nothing to do.
+    /// How many threads have nothing to do and would take a join.
     #[inline]
     pub(crate) fn idle(&self) -> usize {
         let word = self.word.load(Ordering::Relaxed);
+        if dozing(word) != 0 {
+            return searching(word) as usize;
+        }
         let room = self.limit.saturating_sub(active(word));
         (searching(word) + parked(word).min(room)) as usize
     }
@@ -97,6 +128,12 @@ impl Sleep {
     /// Does nobody sleep for want of work?
     pub(crate) fn nobody_is_parked(&self) -> bool {
         parked(self.word.load(Ordering::SeqCst)) == 0
+    }
+
+    /// Has somebody found the joins too small?
+    #[inline]
+    pub(crate) fn is_anyone_dozing(&self) -> bool {
+        dozing(self.word.load(Ordering::Relaxed)) != 0
     }
 
     /// Are more threads active than there should be?
@@ -108,64 +145,100 @@ impl Sleep {
     /// of the word (see the module's header): wakes one thread unless that is pointless. Returns
     /// the seat whose thread the caller must unpark.
     #[inline]
-    pub(crate) fn notify_after_fence(&self) -> Option<usize> {
+    pub(crate) fn notify_after_fence(&self, news: News) -> Option<usize> {
         let word = self.word.load(Ordering::Relaxed);
-        if parked(word) == 0 || !self.wants_waking(word) {
+        if parked(word) == 0 || !self.wants_waking(word, news) {
             return None;
         }
-        self.wake_one()
+        self.wake_one(news)
     }
 
-    fn wants_waking(&self, word: u64) -> bool {
-        searching(word) == 0 && active(word) < self.limit
+    fn wants_waking(&self, word: u64, news: News) -> bool {
+        let is_left_to_dozers = news == News::Join && dozing(word) != 0;
+        searching(word) == 0 && active(word) < self.limit && !is_left_to_dozers
     }
 
     /// Takes one thread off the list; it wakes as a searcher.
     #[cold]
-    pub(crate) fn wake_one(&self) -> Option<usize> {
+    pub(crate) fn wake_one(&self, news: News) -> Option<usize> {
         let mut list = lock(&self.parked);
-        if !self.wants_waking(self.word.load(Ordering::SeqCst)) {
+        if !self.wants_waking(self.word.load(Ordering::SeqCst), news) {
             return None;
         }
-        let seat = list.pop()? as usize;
-        self.release(seat);
-        Some(seat)
+        let sleeper = list.pop()?;
+        self.release(&sleeper);
+        Some(sleeper.seat as usize)
     }
 
     /// Takes this one off the list, whoever searches: it has mail. `false`: it is awake.
     pub(crate) fn wake(&self, seat: usize) -> bool {
         let mut list = lock(&self.parked);
-        let Some(position) = list.iter().position(|&parked| parked as usize == seat) else {
+        let Some(position) = position(&list, seat) else {
             return false;
         };
-        list.swap_remove(position);
-        self.release(seat);
+        let sleeper = list.swap_remove(position);
+        self.release(&sleeper);
         true
     }
 
-    fn release(&self, seat: usize) {
-        self.word
-            .fetch_add(ACTIVE + SEARCHING - PARKED, Ordering::SeqCst);
+    fn release(&self, sleeper: &Sleeper) {
+        let awake = ACTIVE + SEARCHING;
+        let change = awake.wrapping_sub(asleep(sleeper.is_dozing));
+        self.word.fetch_add(change, Ordering::SeqCst);
         // A swap, so that it is ordered after every earlier `take_woken` (loom does not see that a
         // store cannot come between the two halves of a swap).
-        self.woken[seat].swap(true, Ordering::AcqRel);
+        self.woken[sleeper.seat as usize].swap(true, Ordering::AcqRel);
     }
 
     /// A searcher lists itself as asleep. `true`: it may park, but first it must look at all
     /// queues and [`stay_awake`](Self::stay_awake) if there is something, unless we are crowded.
     #[must_use]
     pub(crate) fn lie_down(&self, seat: usize) -> LieDown {
-        let mut list = lock(&self.parked);
-        list.push(seat as u32);
-        let change = ACTIVE + SEARCHING - PARKED;
-        let before = self.word.fetch_sub(change, Ordering::SeqCst);
-        drop(list);
-        fence(Ordering::SeqCst);
+        let before = self.enlist(seat, false);
         if active(before) > self.limit {
             LieDown::Surplus
         } else {
             LieDown::LookOnceMore
         }
+    }
+
+    /// A searcher lists itself as dozing. It may sleep for a while and then has to
+    /// [`get_up`](Self::get_up), but first it must look for everything but joins and
+    /// [`stay_awake`](Self::stay_awake) if there is something.
+    pub(crate) fn doze(&self, seat: usize) {
+        self.enlist(seat, true);
+    }
+
+    /// What the word was before.
+    fn enlist(&self, seat: usize, is_dozing: bool) -> u64 {
+        let mut list = lock(&self.parked);
+        list.push(Sleeper {
+            seat: seat as u32,
+            is_dozing,
+        });
+        let awake = ACTIVE + SEARCHING;
+        let change = asleep(is_dozing).wrapping_sub(awake);
+        let before = self.word.fetch_add(change, Ordering::SeqCst);
+        drop(list);
+        fence(Ordering::SeqCst);
+        before
+    }
+
+    /// The end of a doze. `false`: it sleeps on, as any parked thread, until it is woken; enough others
+    /// are active, or somebody already took it off the list.
+    #[must_use]
+    pub(crate) fn get_up(&self, seat: usize) -> bool {
+        let mut list = lock(&self.parked);
+        let Some(position) = position(&list, seat) else {
+            return false;
+        };
+        if active(self.word.load(Ordering::SeqCst)) >= self.limit {
+            list[position].is_dozing = false;
+            self.word.fetch_sub(DOZING, Ordering::SeqCst);
+            return false;
+        }
+        drop(list);
+        self.stay_awake(seat)
     }
 
     /// Undoes `lie_down`. `false`: somebody already took it off the list.
@@ -181,6 +254,16 @@ impl Sleep {
     pub(crate) fn take_woken(&self, seat: usize) -> bool {
         self.woken[seat].swap(false, Ordering::Acquire)
     }
+}
+
+/// How a sleeping thread is counted.
+fn asleep(is_dozing: bool) -> u64 {
+    PARKED + if is_dozing { DOZING } else { 0 }
+}
+
+fn position(list: &[Sleeper], seat: usize) -> Option<usize> {
+    list.iter()
+        .position(|sleeper| sleeper.seat as usize == seat)
 }
 
 /// What a thread does between lying down and sleeping.

@@ -11,7 +11,7 @@ mod real {
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence,
     };
-    pub(crate) use std::thread::{Thread, current, park, yield_now};
+    pub(crate) use std::thread::{Thread, current, park, park_timeout, yield_now};
 
     /// One polite turn of a spinning loop.
     #[inline]
@@ -28,6 +28,11 @@ mod real {
     };
     pub(crate) use loom::thread::{Thread, current, park, yield_now};
 
+    /// Any time is over when another thread has moved.
+    pub(crate) fn park_timeout(_: std::time::Duration) {
+        yield_now();
+    }
+
     /// Loom must be told that nothing changes until another thread has moved.
     #[inline]
     pub(crate) fn spin() {
@@ -42,6 +47,11 @@ mod real {
         AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence,
     };
     pub(crate) use shuttle::thread::{Thread, current, park, yield_now};
+
+    /// Any time is over as soon as the scheduler says so.
+    pub(crate) fn park_timeout(_: std::time::Duration) {
+        yield_now();
+    }
 
     /// The scheduler must be told that nothing changes until another thread has moved.
     #[inline]

@@ -8,7 +8,7 @@
 //! When it finds nothing for a while it sleeps. Three things wake it: the end of its wait; a worker
 //! it *follows* showing new units; a unit of its scope entering the injector.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::blocking::present;
 use crate::pool::Shared;
@@ -17,10 +17,13 @@ use crate::seat::Seat;
 use crate::sync::{AtomicU32, Ordering, fence, park, spin, yield_now};
 use crate::trace::{self, Event};
 use crate::unit::{Kind, Lineage, UnitRef};
-use crate::worker::Worker;
+use crate::worker::{FUTILE, Worker};
 
 /// How many fruitless looks come before sleeping.
 const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 200 };
+/// Whoever runs a stolen join is left alone for [`FUTILE`] at first, which is when dividing it begins
+/// to pay, and longer after parts that were too small, up to this.
+const MOST_PATIENCE: Duration = Duration::from_micros(24);
 
 /// Something that a worker can wait for.
 pub(crate) trait Awaited {
@@ -78,6 +81,8 @@ impl Worker<'_> {
     fn wait_present(&self, awaited: &impl Awaited, mark: usize) {
         let mut wait = Wait {
             worker: self,
+            patience: FUTILE,
+            patient_until: None,
             awaited,
             mark,
             barren: 0,
@@ -89,7 +94,7 @@ impl Worker<'_> {
         while !awaited.is_over() {
             if let Some(part) = wait.next_part() {
                 self.count_wait(&mut idle_since);
-                self.run(part);
+                wait.run(part);
                 fruitless = 0;
                 continue;
             }
@@ -154,6 +159,9 @@ fn pause(fruitless: u32) {
 struct Wait<'a, 'p, A> {
     worker: &'a Worker<'p>,
     awaited: &'a A,
+    /// How long whoever runs a stolen unit is left alone, and until when.
+    patience: Duration,
+    patient_until: Option<Instant>,
     /// Older units in the own deque are not ours to touch.
     mark: usize,
     /// Seats (modulo 64) that had only foreign units; not asked again before the next sleep.
@@ -199,11 +207,36 @@ impl<A: Awaited> Wait<'_, '_, A> {
     fn stolen_part(&mut self) -> Option<UnitRef> {
         match self.awaited.runner() {
             Runner::NotYet | Runner::Nobody => None,
+            Runner::Seat(_) if self.is_patient() => None,
             Runner::Seat(index) => self.steal_from(index),
             Runner::Anyone => {
                 (0..self.worker.shared.used_seats().len()).find_map(|index| self.steal_from(index))
             }
         }
+    }
+
+    /// Is it too early to disturb the runner? It may be done in a moment, and small parts are not worth
+    /// taking from it.
+    fn is_patient(&mut self) -> bool {
+        let now = Instant::now();
+        now < *self.patient_until.get_or_insert(now + self.patience)
+    }
+
+    /// Runs a part and learns from it.
+    fn run(&mut self, part: UnitRef) {
+        if part.kind() != Kind::Join {
+            self.worker.run(part);
+            return;
+        }
+        let start = Instant::now();
+        self.worker.run(part);
+        let end = Instant::now();
+        self.patience = if end.duration_since(start) < FUTILE {
+            (self.patience * 2).min(MOST_PATIENCE)
+        } else {
+            Duration::ZERO
+        };
+        self.patient_until = Some(end + self.patience);
     }
 
     fn steal_from(&mut self, index: usize) -> Option<UnitRef> {

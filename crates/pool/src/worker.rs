@@ -16,6 +16,8 @@
 
 mod search;
 
+pub(crate) use search::FUTILE;
+
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
@@ -28,6 +30,7 @@ use crate::metrics::Counters;
 use crate::pool::Shared;
 use crate::ring::RingOwner;
 use crate::seat::Seat;
+use crate::sleep::News;
 use crate::sync::whole::thread_local;
 use crate::sync::{Ordering, fence};
 use crate::trace::{self, Event};
@@ -49,6 +52,8 @@ pub(crate) struct Worker<'p> {
     pub(crate) index: usize,
     /// Fewer joins are kept than could be; the next one should be.
     room: Cell<bool>,
+    /// How many joins are kept besides those that are shown.
+    keeps: Cell<usize>,
     ring: RingOwner<'p, Header>,
     pub(crate) deque: DequeOwner<'p, Header>,
     /// The innermost join unit or scope being run.
@@ -112,6 +117,7 @@ impl<'p> Worker<'p> {
             seat,
             index,
             room: Cell::new(shared.forks()),
+            keeps: Cell::new(PRIVATE_JOINS),
             ring: RingOwner::new(&seat.ring),
             deque: DequeOwner::new(&seat.deque),
             lineage: Cell::new(std::ptr::null()),
@@ -161,13 +167,19 @@ impl<'p> Worker<'p> {
         self.counters().spawned.add(1);
         trace::mark(self, Event::Spawn);
         self.share();
-        self.room.set(self.ring.private_len() < PRIVATE_JOINS);
+        self.keeps.set(if self.shared.sleep.is_anyone_dozing() {
+            0
+        } else {
+            PRIVATE_JOINS
+        });
+        self.room.set(self.ring.private_len() < self.keeps.get());
     }
 
     /// Takes back the newest join unit; `false` if it was stolen.
     #[inline]
     pub(crate) fn unfork(&self) -> bool {
-        self.room.set(true);
+        // One of those that are shown must always be replaced.
+        self.room.set(self.ring.private_len() <= self.keeps.get());
         self.ring.pop()
     }
 
@@ -183,7 +195,7 @@ impl<'p> Worker<'p> {
         }
         if self.ring.private_len() > 0 {
             self.ring.expose();
-            self.tell();
+            self.tell(News::Join);
         }
     }
 
@@ -196,7 +208,7 @@ impl<'p> Worker<'p> {
 
     /// After a unit of ours became visible: wakes those who wait for it, or else a sleeper.
     #[inline]
-    fn tell(&self) {
+    fn tell(&self, news: News) {
         // Pairs with the fences of everyone who goes to sleep: see `sleep.rs` and `follow.rs`.
         fence(Ordering::SeqCst);
         if let Some(heir) = self.seat.followers.call_heir() {
@@ -204,7 +216,7 @@ impl<'p> Worker<'p> {
             self.shared.sleep.enter();
             self.shared.seats[heir].unpark();
         }
-        self.shared.notify_after_fence();
+        self.shared.notify_after_fence(news);
         let called = self.seat.followers.call_others();
         if !called.is_empty() {
             self.unpark_all(called);
@@ -273,7 +285,7 @@ impl<'p> Worker<'p> {
         self.deque.push(unit.into_raw());
         self.counters().spawned.add(1);
         trace::mark(self, Event::Spawn);
-        self.tell();
+        self.tell(News::Spawned);
     }
 
     /// The life of a regular worker or spare.

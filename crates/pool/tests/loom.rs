@@ -53,7 +53,7 @@ use injector::Injector;
 use latch::{Latch, Settled};
 use priority::Priority;
 use ring::{Ring, RingOwner};
-use sleep::{LieDown, Sleep};
+use sleep::{LieDown, News, Sleep};
 use slot::{Slot, Waiter};
 use tally::Tally;
 use top::Steal;
@@ -418,16 +418,36 @@ impl SleepModel {
         taken.is_ok()
     }
 
-    fn produce(&self) {
+    fn produce(&self, news: News) {
         self.work.fetch_add(1, Ordering::Release);
         loom::sync::atomic::fence(Ordering::SeqCst);
-        self.unpark(self.sleep.notify_after_fence());
+        self.unpark(self.sleep.notify_after_fence(news));
     }
 
     /// Runs one unit, sleeping until there is one.
     fn serve_one(&self, seat: usize) {
         self.sleep.enter();
         self.sleep.start_searching();
+        self.search(seat);
+    }
+
+    /// As `serve_one`, by a thread that dozes first. Until somebody wakes it, or for no time at all?
+    fn doze_and_serve_one(&self, seat: usize, news: News) {
+        self.sleep.enter();
+        self.sleep.start_searching();
+        self.sleep.doze(seat);
+        let is_needed = news == News::Spawned && self.has_work();
+        if !(is_needed && self.sleep.stay_awake(seat)) {
+            // A join wakes nobody, so that the doze has to end by itself.
+            let is_up = news == News::Join && self.sleep.get_up(seat);
+            while !is_up && !self.sleep.take_woken(seat) {
+                self.signals[seat].park();
+            }
+        }
+        self.search(seat);
+    }
+
+    fn search(&self, seat: usize) {
         while !self.try_work() {
             let look = self.sleep.lie_down(seat) == LieDown::LookOnceMore;
             if look && self.has_work() && self.sleep.stay_awake(seat) {
@@ -438,11 +458,11 @@ impl SleepModel {
             }
         }
         if self.sleep.stop_searching() && self.has_work() {
-            self.unpark(self.sleep.wake_one());
+            self.unpark(self.sleep.wake_one(News::Join));
         }
         self.sleep.leave();
         if self.has_work() {
-            self.unpark(self.sleep.wake_one());
+            self.unpark(self.sleep.wake_one(News::Join));
         }
     }
 }
@@ -455,7 +475,7 @@ fn a_unit_is_never_left_with_everyone_asleep() {
             let model = Arc::clone(&model);
             thread::spawn(move || model.serve_one(0))
         };
-        model.produce();
+        model.produce(News::Join);
         worker.join().unwrap();
         assert_eq!(model.done.load(Ordering::Relaxed), 1);
     });
@@ -474,12 +494,60 @@ fn two_units_find_two_workers() {
                 thread::spawn(move || model.serve_one(seat))
             })
             .collect();
-        model.produce();
-        model.produce();
+        model.produce(News::Join);
+        model.produce(News::Join);
         for worker in workers {
             worker.join().unwrap();
         }
         assert_eq!(model.done.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
+fn a_spawned_unit_wakes_whoever_dozes() {
+    loom::model(|| {
+        let model = Arc::new(SleepModel::new(1, 1));
+        let worker = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || model.doze_and_serve_one(0, News::Spawned))
+        };
+        model.produce(News::Spawned);
+        worker.join().unwrap();
+        assert_eq!(model.done.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn a_join_is_found_after_a_doze() {
+    loom::model(|| {
+        let model = Arc::new(SleepModel::new(1, 1));
+        let worker = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || model.doze_and_serve_one(0, News::Join))
+        };
+        model.produce(News::Join);
+        worker.join().unwrap();
+        assert_eq!(model.done.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn a_join_is_found_by_a_surplus_thread_that_dozed() {
+    loom::model(|| {
+        let model = Arc::new(SleepModel::new(1, 1));
+        // The producer is active, and one too many for the other.
+        model.sleep.enter();
+        let worker = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || model.doze_and_serve_one(0, News::Join))
+        };
+        model.produce(News::Join);
+        model.sleep.leave();
+        if model.has_work() {
+            model.unpark(model.sleep.wake_one(News::Join));
+        }
+        worker.join().unwrap();
+        assert_eq!(model.done.load(Ordering::Relaxed), 1);
     });
 }
 
@@ -575,7 +643,7 @@ impl FollowModel {
             self.sleep.enter();
             self.waiter.unpark();
         }
-        let stranger = self.sleep.notify_after_fence();
+        let stranger = self.sleep.notify_after_fence(News::Join);
         let called = self.followers.call_others();
         assert!(!called.contains(RUNNER) && !called.contains(STRANGER));
         if !called.is_empty() {

@@ -2,8 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::{Duration, Instant};
 
 use loxley_pool::{Pool, join};
 
@@ -501,4 +501,32 @@ fn an_idle_pool_uses_no_processor() {
         flag.store(true, Ordering::Relaxed);
     });
     assert!(flag.into_inner());
+}
+
+#[test]
+fn large_joins_and_spawned_units_are_shared_after_a_phase_of_small_joins() {
+    within_a_minute(|| {
+        let pool = pool(2);
+        for _ in 0..rounds(5) {
+            // Long enough that the worker has given up on joins and sleeps.
+            let start = Instant::now();
+            let spawned = pool.install(|| {
+                while start.elapsed() < Duration::from_millis(5) {
+                    assert_eq!(fib(10), 55);
+                }
+                pool.spawn(|| std::thread::current().id())
+            });
+            let here = std::thread::current().id();
+            assert_ne!(spawned.wait(), here, "a worker has run it");
+
+            let start = Instant::now();
+            pool.install(|| {
+                while start.elapsed() < Duration::from_millis(5) {
+                    assert_eq!(fib(10), 55);
+                }
+                let both_have_begun = Barrier::new(2);
+                join(|| both_have_begun.wait(), || both_have_begun.wait());
+            });
+        }
+    });
 }

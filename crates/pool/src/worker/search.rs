@@ -7,18 +7,20 @@ use loxley_balance::{Backoff, Step};
 use super::{Worker, most_eager};
 use crate::seat::Seat;
 use crate::sleep::LieDown;
-use crate::sync::{park, spin, yield_now};
+use crate::sync::{park, park_timeout, spin, yield_now};
 use crate::top::Steal;
 use crate::trace::{self, Event};
 use crate::unit::UnitRef;
 
 /// A stolen join that takes less than this was not worth stealing: handing it over and back costs
 /// both sides about as much.
-const FUTILE: Duration = Duration::from_micros(2);
+pub(crate) const FUTILE: Duration = Duration::from_micros(6);
 /// How long a thief leaves joins alone after a futile one; twice as long after each further one, up
-/// to sixteen times.
+/// to 128 times.
 const REST: Duration = Duration::from_micros(2);
-const MOST_FUTILE: u32 = 5;
+const MOST_FUTILE: u32 = 8;
+/// From so many futile ones on it sleeps meanwhile.
+const DOZES_FROM: u32 = 6;
 /// A thief that leaves joins alone looks for other units this often; long enough to let others run.
 const RESTING_NS: u64 = 5_000;
 /// One steal in so many is timed.
@@ -41,6 +43,9 @@ impl Worker<'_> {
             }
             let step = if self.shared.sleep.is_crowded() {
                 Step::Park
+            } else if self.futile.get() >= DOZES_FROM && self.leaves_joins_alone() {
+                self.doze();
+                continue;
             } else if self.leaves_joins_alone() && self.shared.has_work() {
                 // Not to bed: whoever shows something would have to wake us.
                 Step::Pause { ns: RESTING_NS }
@@ -129,6 +134,27 @@ impl Worker<'_> {
         });
         self.counters().wakes.add(1);
         true
+    }
+
+    /// Sleeps until the joins of others are worth another look, or somebody has something else.
+    fn doze(&self) {
+        let sleep = &self.shared.sleep;
+        let rest = self.rests_until.get().duration_since(Instant::now());
+        sleep.doze(self.index);
+        let is_needed = self.shared.has_spawned() || self.shared.is_closing();
+        if is_needed && sleep.stay_awake(self.index) {
+            return;
+        }
+        self.counters().parks.add(1);
+        trace::span(self, Event::Asleep, || {
+            park_timeout(rest);
+            if !sleep.get_up(self.index) {
+                while !sleep.take_woken(self.index) {
+                    park();
+                }
+            }
+        });
+        self.counters().wakes.add(1);
     }
 
     fn steal_round(&self) -> Option<UnitRef> {
@@ -223,7 +249,8 @@ impl Worker<'_> {
         self.run(unit);
         let end = Instant::now();
         if end.duration_since(start) >= FUTILE {
-            self.futile.set(0);
+            // Not at once to zero: small ones take long, too, when the thread is interrupted.
+            self.futile.set(self.futile.get() / 2);
             return;
         }
         let futile = (self.futile.get() + 1).min(MOST_FUTILE);
