@@ -93,7 +93,8 @@ impl Pool {
         for reading in &self.shared.meter.readings {
             let reading = lock(reading);
             durations.merge(&reading.durations);
-            if reading.depths.max() >= depths.max() {
+            // Seats in which nothing ran have no sample, which is not the same as empty queues.
+            if reading.depths.mean().is_some() && reading.depths.max() >= depths.max() {
                 depths = reading.depths;
             }
             busy.push(reading.busy.as_nanos() as u64);
