@@ -14,7 +14,7 @@ use crate::view::Liveness;
 use crate::{Action, InputError, Reason, Scheduler};
 
 /// With more agents than this, what is fetched ahead of its turn would be gone from the cache again by then.
-const LOOK_AHEAD_AGENTS_MAX: usize = 1_000;
+const LOOK_AHEAD_AGENTS_MAX: usize = 256;
 
 /// Why a lot may not be started on an agent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
