@@ -22,7 +22,7 @@ use crate::worker::{FUTILE, Worker};
 /// How many fruitless looks come before sleeping.
 const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 200 };
 /// Whoever runs a stolen join is left alone for [`FUTILE`] at first, which is when dividing it begins
-/// to pay, and longer after parts that were too small, up to this.
+/// to pay, for longer after parts that were too small, up to this, and not at all after a large one.
 const MOST_PATIENCE: Duration = Duration::from_micros(24);
 
 /// Something that a worker can wait for.
@@ -81,7 +81,6 @@ impl Worker<'_> {
     fn wait_present(&self, awaited: &impl Awaited, mark: usize) {
         let mut wait = Wait {
             worker: self,
-            patience: FUTILE,
             patient_until: None,
             awaited,
             mark,
@@ -159,8 +158,7 @@ fn pause(fruitless: u32) {
 struct Wait<'a, 'p, A> {
     worker: &'a Worker<'p>,
     awaited: &'a A,
-    /// How long whoever runs a stolen unit is left alone, and until when.
-    patience: Duration,
+    /// Until when whoever runs the awaited unit is left alone.
     patient_until: Option<Instant>,
     /// Older units in the own deque are not ours to touch.
     mark: usize,
@@ -219,7 +217,9 @@ impl<A: Awaited> Wait<'_, '_, A> {
     /// taking from it.
     fn is_patient(&mut self) -> bool {
         let now = Instant::now();
-        now < *self.patient_until.get_or_insert(now + self.patience)
+        now < *self
+            .patient_until
+            .get_or_insert(now + self.worker.patience.get())
     }
 
     /// Runs a part and learns from it.
@@ -231,12 +231,13 @@ impl<A: Awaited> Wait<'_, '_, A> {
         let start = Instant::now();
         self.worker.run(part);
         let end = Instant::now();
-        self.patience = if end.duration_since(start) < FUTILE {
-            (self.patience * 2).min(MOST_PATIENCE)
+        let patience = if end.duration_since(start) < FUTILE {
+            (self.worker.patience.get() * 2).clamp(FUTILE, MOST_PATIENCE)
         } else {
             Duration::ZERO
         };
-        self.patient_until = Some(end + self.patience);
+        self.worker.patience.set(patience);
+        self.patient_until = Some(end + patience);
     }
 
     fn steal_from(&mut self, index: usize) -> Option<UnitRef> {

@@ -66,6 +66,8 @@ pub(crate) struct Worker<'p> {
     /// How many joins in a row were not worth stealing, and until when to leave them alone.
     futile: Cell<u32>,
     rests_until: Cell<Instant>,
+    /// How long a wait leaves whoever runs a stolen join alone before it takes parts of it.
+    pub(crate) patience: Cell<Duration>,
     /// It is in a blocking section and not counted as active.
     pub(crate) is_away: Cell<bool>,
     /// How many timed units are being run inside each other, and how long they waited idly.
@@ -133,6 +135,7 @@ impl<'p> Worker<'p> {
             eagerness: Cell::new(most_eager(&shared.settings.patience)),
             futile: Cell::new(0),
             rests_until: Cell::new(Instant::now()),
+            patience: Cell::new(FUTILE),
             is_away: Cell::new(false),
             depth: Cell::new(0),
             waited: Cell::new(Duration::ZERO),
