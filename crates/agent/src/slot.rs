@@ -14,11 +14,12 @@
 //! - starting goes through `posix_spawn` (which shares memory with its parent until the new program
 //!   runs): no closure between fork and exec, and the program is a path.
 
+use std::fs::File;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,8 @@ use crate::program::ProgramCache;
 pub struct Slot {
     orders: Arc<Orders>,
     programs: ProgramCache,
+    /// The input of every command: opened once.
+    nothing: File,
     buffer: Vec<u8>,
     /// What limits memory; none: a limit of address space does.
     groups: Option<Arc<MemoryGroups>>,
@@ -132,6 +135,7 @@ impl Slot {
         let slot = Self {
             orders: Arc::clone(&orders),
             programs: ProgramCache::default(),
+            nothing: File::open("/dev/null")?,
             buffer: vec![0; 64 << 10],
             groups: None,
         };
@@ -215,7 +219,7 @@ impl Slot {
                     .iter()
                     .map(|(name, value)| (name, value)),
             )
-            .stdin(Stdio::null())
+            .stdin(self.nothing.try_clone().map_err(refused)?)
             .process_group(0);
         let (mut stdout, mut stderr) = (None, None);
         if command.streams == Streams::Captured {

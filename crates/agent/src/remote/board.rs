@@ -75,7 +75,7 @@ struct Inner {
     said_at: Option<Instant>,
     /// When the ends that are kept back must be told.
     due: Option<Instant>,
-    /// How long the last end might have been kept back.
+    /// How long the last success might have been kept back.
     hold: Duration,
     /// Whether the conversation was told that there is something to say.
     rung: bool,
@@ -371,12 +371,15 @@ impl Inner {
         let is_large = size_of(&ended) > LARGE;
         // Others are about to be told, and take this one along.
         let is_late = !self.finished.is_empty() && self.due.is_none();
-        self.hold = hold_of(&ended, running.independent);
+        let hold = hold_of(&ended, running.independent);
+        if !hold.is_zero() {
+            self.hold = hold;
+        }
         self.leases.insert(running.lease, Place::Ended);
         self.finished.push(ended);
         self.due = match self.said_at {
             Some(at) if !is_large && !is_late && self.has_enough_to_do() => {
-                let due = at + self.hold;
+                let due = at + hold;
                 Some(self.due.map_or(due, |before| before.min(due)))
             }
             _ => None,

@@ -32,6 +32,8 @@ const WELCOME_TIME: Duration = Duration::from_secs(30);
 /// How often a silent server is asked whether it is there, and how long it has to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_TIME: Duration = Duration::from_secs(10);
+/// How soon after a heartbeat the next one may follow.
+const EARLY_BEAT: Duration = Duration::from_millis(50);
 /// How many frames may wait to be sent.
 const FRAMES_MAX: usize = 16;
 
@@ -178,6 +180,8 @@ impl Conversation {
             round_trip_ns: 0,
             leaving: false,
             beats: 0,
+            last_beat: TokioInstant::now(),
+            told_hold: Duration::ZERO,
         };
         if let Some(end) = talk.obey(farewell) {
             return Ok(end);
@@ -228,6 +232,9 @@ struct Talk<'a> {
     round_trip_ns: u64,
     leaving: bool,
     beats: u32,
+    last_beat: TokioInstant,
+    /// How long ends are kept back, as the server knows it.
+    told_hold: Duration,
 }
 
 impl Talk<'_> {
@@ -259,6 +266,10 @@ impl Talk<'_> {
                 return Ok(end);
             }
             look_at = next_look(&board, look_at.filter(|_| !starts_alone), starts_alone);
+            // How much work an agent is given ahead depends on it.
+            if board.hold() != self.told_hold {
+                next_beat = next_beat.min(self.last_beat + EARLY_BEAT);
+            }
         }
     }
 
@@ -323,11 +334,12 @@ impl Talk<'_> {
         self.beats = self.beats.saturating_add(1);
         // Zero means that there is no echo to measure.
         let sent_ns = nanoseconds(self.begun.elapsed()).max(1);
-        let hold_ns = nanoseconds(self.conversation.board.hold());
+        self.last_beat = TokioInstant::now();
+        self.told_hold = self.conversation.board.hold();
         let vitals = wire::Vitals {
             round_trip_ns: self.round_trip_ns,
             sent_ns,
-            hold_ns,
+            hold_ns: nanoseconds(self.told_hold),
             ..self.pulse.take()
         };
         let frame = wire::AgentFrame {
@@ -342,7 +354,7 @@ impl Talk<'_> {
     /// from its neighbours, so that a fleet does not beat in step.
     fn next_pause(&self) -> Duration {
         if self.beats < 2 {
-            return Duration::from_millis(50);
+            return EARLY_BEAT;
         }
         let jitter = nanoseconds(self.begun.elapsed()) % 256;
         self.heartbeat.mul_f64(0.9 + 0.1 * jitter as f64 / 256.0)

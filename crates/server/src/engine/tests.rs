@@ -8,6 +8,7 @@ use loxley_api::{
 use loxley_journal::{
     AppendError, Group, Journal, Limit, MemoryJournal, Position, ReadError, Snapshot, StoredGroup,
 };
+use loxley_model::TaskId;
 
 use super::*;
 
