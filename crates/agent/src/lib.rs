@@ -19,6 +19,7 @@
 mod command;
 mod control_group;
 mod ended;
+mod launch;
 mod output;
 mod program;
 mod quote;

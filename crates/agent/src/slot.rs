@@ -12,24 +12,23 @@
 //! - the group gets signals only before its leader is reaped: until then nobody else can have the
 //!   number. A leader that ended after TERM leaves no group behind: the rest gets KILL first.
 //! - starting goes through `posix_spawn` (which shares memory with its parent until the new program
-//!   runs): no closure between fork and exec, and the program is a path.
+//!   runs): no closure between fork and exec, and the program is a path. See the launcher.
 
-use std::fs::File;
-use std::io::{self, PipeReader, Read};
+use std::ffi::{OsStr, OsString};
+use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
-use std::process::Child;
+use std::os::unix::process::ExitStatusExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use async_pidfd::{ExitInfo, PidFd};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, PidfdFlags, Signal};
-use wait4::Wait4;
+use rustix::process::{Pid, Signal};
 
 use crate::command::{Command, Streams};
 use crate::control_group::{MemoryGroups, TaskGroup};
 use crate::ended::{Ended, Status, Stopped};
+use crate::launch::{Launcher, Start, abandon};
 use crate::output::{Sink, Stream};
 use crate::program::ProgramCache;
 
@@ -38,8 +37,7 @@ use crate::program::ProgramCache;
 pub struct Slot {
     orders: Arc<Orders>,
     programs: ProgramCache,
-    /// The input of every command: opened once.
-    nothing: File,
+    launcher: Launcher,
     buffer: Vec<u8>,
     /// What limits memory; none: a limit of address space does.
     groups: Option<Arc<MemoryGroups>>,
@@ -135,7 +133,7 @@ impl Slot {
         let slot = Self {
             orders: Arc::clone(&orders),
             programs: ProgramCache::default(),
-            nothing: File::open("/dev/null")?,
+            launcher: Launcher::new()?,
             buffer: vec![0; 64 << 10],
             groups: None,
         };
@@ -206,72 +204,77 @@ impl Slot {
             .programs
             .find(&command.program)
             .ok_or_else(|| StartError::NotFound(name()))?;
-        let mut child = match (group, command.limits.memory) {
-            (Some(group), _) => inside(group, path),
-            (None, Some(bytes)) => limited(bytes, path),
-            (None, None) => std::process::Command::new(path),
+        // What limits the memory becomes the program once the limit holds.
+        let before = match (group, command.limits.memory) {
+            (Some(group), _) => inside(group),
+            (None, Some(bytes)) => limited(bytes),
+            (None, None) => Vec::new(),
         };
-        child
-            .args(&command.arguments)
-            .envs(
-                command
-                    .environment
-                    .iter()
-                    .map(|(name, value)| (name, value)),
-            )
-            .stdin(self.nothing.try_clone().map_err(refused)?)
-            .process_group(0);
-        let (mut stdout, mut stderr) = (None, None);
-        if command.streams == Streams::Captured {
-            let pipe = || -> io::Result<_> {
-                let (near, far) = io::pipe()?;
-                rustix::io::ioctl_fionbio(&near, true)?;
-                Ok((near, far))
-            };
-            let (near, far) = pipe().map_err(refused)?;
-            stdout = Some(near);
-            child.stdout(far);
-            let (near, far) = pipe().map_err(refused)?;
-            stderr = Some(near);
-            child.stderr(far);
-        }
-        if let Some(directory) = &command.directory {
-            child.current_dir(directory);
-        }
+        let words: Vec<&OsStr> = before
+            .iter()
+            .map(OsString::as_os_str)
+            .chain([path.as_os_str()])
+            .chain(command.arguments.iter().map(OsString::as_os_str))
+            .collect();
+        let (near, far) = match command.streams {
+            Streams::Captured => {
+                let (near, far) = pipes().map_err(refused)?;
+                (Some(near), Some(far))
+            }
+            Streams::Inherited => (None, None),
+        };
+        let start = Start {
+            program: words[0],
+            arguments: &words[1..],
+            environment: &command.environment,
+            directory: command.directory.as_deref(),
+            outputs: far.as_ref(),
+        };
         Ok(Started {
-            child: child.spawn().map_err(refused)?,
-            stdout,
-            stderr,
-            far_ends: child,
+            leader: self.launcher.start(&start).map_err(refused)?,
+            outputs: near,
+            far_ends: far,
         })
     }
 }
 
+/// Two pipes: the ends that we read, which never make us wait, and the ends that a process writes to.
+fn pipes() -> io::Result<([PipeReader; 2], [PipeWriter; 2])> {
+    let pipe = || -> io::Result<_> {
+        let (near, far) = io::pipe()?;
+        rustix::io::ioctl_fionbio(&near, true)?;
+        Ok((near, far))
+    };
+    let ((stdout, stdout_far), (stderr, stderr_far)) = (pipe()?, pipe()?);
+    Ok(([stdout, stderr], [stdout_far, stderr_far]))
+}
+
 /// A shell that limits itself and then becomes the program: there is no moment in which the program
 /// runs without its limit, and no code of ours between fork and exec.
-fn limited(bytes: u64, program: &Path) -> std::process::Command {
-    let mut shell = std::process::Command::new("/bin/sh");
+fn limited(bytes: u64) -> Vec<OsString> {
     let kibibytes = bytes.div_ceil(1024).to_string();
-    shell.args(["-c", "ulimit -v \"$0\" && exec \"$@\"", &kibibytes]);
-    shell.arg(program);
-    shell
+    let words = [
+        "/bin/sh",
+        "-c",
+        "ulimit -v \"$0\" && exec \"$@\"",
+        &kibibytes,
+    ];
+    words.map(OsString::from).into()
 }
 
 /// A shell that enters the group and then becomes the program, likewise.
-fn inside(group: &TaskGroup, program: &Path) -> std::process::Command {
-    let mut shell = std::process::Command::new("/bin/sh");
-    shell.args(["-c", "echo \"$$\" >\"$0\" && exec \"$@\""]);
-    shell.arg(group.entrance()).arg(program);
-    shell
+fn inside(group: &TaskGroup) -> Vec<OsString> {
+    let words = ["/bin/sh", "-c", "echo \"$$\" >\"$0\" && exec \"$@\""];
+    let mut words = words.map(OsString::from).to_vec();
+    words.push(group.entrance().into());
+    words
 }
 
-/// A process, and the outputs that we read.
+/// A process, and both ends of its outputs unless it has ours.
 struct Started {
-    child: Child,
-    stdout: Option<PipeReader>,
-    stderr: Option<PipeReader>,
-    /// Keeps the ends of the outputs that the process writes to.
-    far_ends: std::process::Command,
+    leader: Pid,
+    outputs: Option<[PipeReader; 2]>,
+    far_ends: Option<[PipeWriter; 2]>,
 }
 
 /// One process from its start to its end.
@@ -280,13 +283,10 @@ struct Watch {
     begun: Instant,
     grace: Duration,
     group: Pid,
-    process: OwnedFd,
-    /// None once it is reaped.
-    child: Option<Child>,
-    stdout: Option<PipeReader>,
-    stderr: Option<PipeReader>,
+    process: PidFd,
+    outputs: Option<[PipeReader; 2]>,
     /// Open as long as the process runs: see above.
-    _far_ends: std::process::Command,
+    _far_ends: Option<[PipeWriter; 2]>,
     stopped: Option<Stopped>,
     /// When to do something if nothing happens: send TERM, or KILL once that was sent.
     alarm: Option<Instant>,
@@ -305,21 +305,8 @@ impl Watch {
         started: Started,
         control: Option<TaskGroup>,
     ) -> io::Result<Self> {
-        let Started {
-            mut child,
-            stdout,
-            stderr,
-            far_ends,
-        } = started;
-        let group = Pid::from_child(&child);
-        let process = match rustix::process::pidfd_open(group, PidfdFlags::empty()) {
-            Ok(process) => process,
-            Err(error) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(error.into());
-            }
-        };
+        let group = started.leader;
+        let process = PidFd::from_pid(group.as_raw_pid()).inspect_err(|_| abandon(group))?;
         let limits = &command.limits;
         Ok(Self {
             run,
@@ -327,10 +314,8 @@ impl Watch {
             grace: limits.grace,
             group,
             process,
-            child: Some(child),
-            stdout,
-            stderr,
-            _far_ends: far_ends,
+            outputs: started.outputs,
+            _far_ends: started.far_ends,
             stopped: None,
             alarm: limits.time.and_then(|time| begun.checked_add(time)),
             notice: command.notice.and_then(|time| begun.checked_add(time)),
@@ -353,10 +338,10 @@ impl Watch {
             // A little at a time: a process that never stops writing must not hide the clock.
             let pieces = if ready.ended { LAST_PIECES } else { 1 };
             if ready.stdout || ready.ended {
-                taking.drain(self.stdout.as_ref(), Stream::Stdout, pieces)?;
+                taking.drain(self.output(Stream::Stdout), Stream::Stdout, pieces)?;
             }
             if ready.stderr || ready.ended {
-                taking.drain(self.stderr.as_ref(), Stream::Stderr, pieces)?;
+                taking.drain(self.output(Stream::Stderr), Stream::Stderr, pieces)?;
             }
             if ready.ended {
                 return taking.kept;
@@ -383,8 +368,8 @@ impl Watch {
         });
         // In place of a stream that nobody captures stands the bell, unread.
         let bell = orders.bell.as_fd();
-        let stdout = self.stdout.as_ref().map_or(bell, AsFd::as_fd);
-        let stderr = self.stderr.as_ref().map_or(bell, AsFd::as_fd);
+        let output = |stream| self.output(stream).map_or(bell, AsFd::as_fd);
+        let (stdout, stderr) = (output(Stream::Stdout), output(Stream::Stderr));
         let mut set = [self.process.as_fd(), bell, stdout, stderr]
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         match rustix::event::poll(&mut set, timeout.as_ref()) {
@@ -395,9 +380,13 @@ impl Watch {
         Ok(Ready {
             ended: rang(0),
             bell: rang(1),
-            stdout: self.stdout.is_some() && rang(2),
-            stderr: self.stderr.is_some() && rang(3),
+            stdout: self.outputs.is_some() && rang(2),
+            stderr: self.outputs.is_some() && rang(3),
         })
+    }
+
+    fn output(&self, stream: Stream) -> Option<&PipeReader> {
+        Some(&self.outputs.as_ref()?[stream as usize])
     }
 
     /// The alarm went off: first TERM, later KILL.
@@ -443,26 +432,41 @@ impl Watch {
 
     /// Takes the exit status. A command that had to be stopped leaves nothing of its group behind.
     fn reap(mut self) -> io::Result<Ended> {
-        let child = self.child.take().expect("it is reaped once");
         if self.stopped.is_some() {
             self.kill();
         }
-        let used = child.wait4()?;
+        let used = wait_for(&self.process)?;
         if self.control.as_ref().is_some_and(TaskGroup::ran_out) {
             self.stopped.get_or_insert(Stopped::MemoryLimit);
         }
-        let status = match used.status.signal() {
+        let status = used.status();
+        let status = match status.signal() {
             Some(signal) => Status::Signalled(signal),
-            None => Status::Exited(used.status.code().unwrap_or(-1)),
+            None => Status::Exited(status.code().unwrap_or(-1)),
         };
+        let time = |seconds: i64, microseconds: i64| {
+            Duration::from_secs(seconds.unsigned_abs())
+                + Duration::from_micros(microseconds.unsigned_abs())
+        };
+        let (user, system) = (used.rusage.ru_utime, used.rusage.ru_stime);
         Ok(Ended {
             status,
             stopped: self.stopped,
             duration: self.begun.elapsed(),
-            user_time: used.rusage.utime,
-            system_time: used.rusage.stime,
-            memory_max: used.rusage.maxrss,
+            user_time: time(user.tv_sec, user.tv_usec),
+            system_time: time(system.tv_sec, system.tv_usec),
+            memory_max: used.rusage.ru_maxrss.unsigned_abs() * 1024,
         })
+    }
+}
+
+/// Takes the end of a process; it may still be on its way there.
+fn wait_for(process: &PidFd) -> io::Result<ExitInfo> {
+    loop {
+        match process.wait() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            ended => return ended,
+        }
     }
 }
 
