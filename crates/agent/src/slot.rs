@@ -238,14 +238,9 @@ impl Slot {
     }
 }
 
-/// Two pipes: the ends that we read, which never make us wait, and the ends that a process writes to.
+/// Two pipes: the ends that we read, and the ends that a process writes to.
 fn pipes() -> io::Result<([PipeReader; 2], [PipeWriter; 2])> {
-    let pipe = || -> io::Result<_> {
-        let (near, far) = io::pipe()?;
-        rustix::io::ioctl_fionbio(&near, true)?;
-        Ok((near, far))
-    };
-    let ((stdout, stdout_far), (stderr, stderr_far)) = (pipe()?, pipe()?);
+    let ((stdout, stdout_far), (stderr, stderr_far)) = (io::pipe()?, io::pipe()?);
     Ok(([stdout, stderr], [stdout_far, stderr_far]))
 }
 
@@ -337,10 +332,10 @@ impl Watch {
             }
             // A little at a time: a process that never stops writing must not hide the clock.
             let pieces = if ready.ended { LAST_PIECES } else { 1 };
-            if ready.stdout || ready.ended {
+            if ready.stdout {
                 taking.drain(self.output(Stream::Stdout), Stream::Stdout, pieces)?;
             }
-            if ready.stderr || ready.ended {
+            if ready.stderr {
                 taking.drain(self.output(Stream::Stderr), Stream::Stderr, pieces)?;
             }
             if ready.ended {
@@ -357,6 +352,8 @@ impl Watch {
         }
     }
 
+    /// Waits for something to happen. The process is looked at before its outputs: of one that has ended, what
+    /// is said about them is the last word.
     fn wait(&self, orders: &Orders) -> io::Result<Ready> {
         let next = [self.alarm, self.notice].into_iter().flatten().min();
         let timeout = next.map(|alarm| {
@@ -494,7 +491,7 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    /// Reads what is there, up to so many buffers.
+    /// Reads what is there, up to so many buffers. Something is: a read that finds nothing would wait.
     fn drain(
         &mut self,
         pipe: Option<&PipeReader>,
@@ -511,8 +508,11 @@ impl Taking<'_> {
                     if self.kept.is_ok() {
                         self.kept = self.sink.take(stream, &self.buffer[..count]);
                     }
+                    let is_all = count < self.buffer.len();
+                    if is_all || rustix::io::ioctl_fionread(reader)? == 0 {
+                        return Ok(());
+                    }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }

@@ -192,7 +192,14 @@ fn a_task_that_fails_is_tried_again() {
 #[test]
 fn a_task_that_takes_too_long_is_ended() {
     let begun = Instant::now();
-    let output = run(&["--timeout", "0.2", "echo {}; sleep {}", ":::", "0", "30"]);
+    let output = run(&[
+        "--timeout",
+        "0.2",
+        "echo {}; test {} = 0 || sleep {}",
+        ":::",
+        "0",
+        "30",
+    ]);
     assert_eq!(code(&output), 1);
     assert_eq!(
         sorted(&output),
@@ -511,4 +518,50 @@ fn items_end_where_somebody_says_and_commands_are_shown_when_asked_for() {
         String::from_utf8_lossy(&output.stderr),
         "echo a\necho 'b c'\n"
     );
+}
+
+#[test]
+fn short_tasks_are_not_told_of_only_after_a_long_one() {
+    let mut child = loxley(&[
+        "-j1",
+        "echo {}; test {} = 0 || sleep {}",
+        ":::",
+        "0",
+        "0",
+        "0",
+        "0",
+        "0",
+        "0",
+        "4",
+    ])
+    .stdout(Stdio::piped())
+    .spawn()
+    .expect("it starts");
+    let begun = Instant::now();
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    for _ in 0..6 {
+        let line = lines.next().expect("a line").expect("text");
+        assert_eq!(line, "0");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(3), "they had to wait");
+    assert!(child.wait().expect("it ends").success());
+}
+
+#[test]
+fn tasks_ignore_the_signals_that_the_run_was_told_to_ignore_and_no_others() {
+    let ignored = |before: &str| {
+        let line = format!("{before} exec \"$0\" run -j1 \"grep SigIgn /proc/self/status\" ::: 1");
+        let output = Command::new("sh")
+            .args(["-c", &line, env!("CARGO_BIN_EXE_loxley")])
+            .stdin(Stdio::null())
+            .output()
+            .expect("it runs");
+        let text = stdout(&output);
+        let mask = text.split_whitespace().nth(1).expect("a mask");
+        u64::from_str_radix(mask, 16).expect("a mask")
+    };
+    let (hangup, interrupt, pipe) = (1 << 0, 1 << 1, 1 << 12);
+    let usual = ignored("");
+    assert_eq!(usual & (hangup | interrupt | pipe), 0);
+    assert_eq!(ignored("trap '' HUP;"), usual | hangup);
 }

@@ -107,7 +107,7 @@ fn hold_of(ended: &wire::Finished, independent: bool) -> Duration {
     if ended.outcome() != wire::Outcome::Succeeded {
         Duration::ZERO
     } else if independent && ended.duration_ns < SHORT.as_nanos() as u64 {
-        Duration::from_millis(10)
+        Duration::from_millis(20)
     } else {
         Duration::from_millis(2)
     }

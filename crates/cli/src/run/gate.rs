@@ -50,7 +50,7 @@ impl Gate {
     }
 
     /// Whether there is no condition at all.
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.delay.is_zero()
             && self.memory_free.is_none()
             && self.load_max.is_none()

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use loxley_agent::Limits;
@@ -204,6 +205,7 @@ pub(super) fn run(mut args: Args, path: &Path, out: &mut dyn Write) -> Result<Ex
         house: Arc::new(House {
             gate: super::gate(&args, cores()),
             job: std::process::id(),
+            hold: Duration::ZERO,
         }),
         agents,
         limits,

@@ -320,6 +320,7 @@ fn perform(mut args: Args, out: &mut dyn Write) -> Result<Exit> {
         house: Arc::new(House {
             gate,
             job: std::process::id(),
+            hold: slots::HOLD,
         }),
         agents: (0..slots).map(slot_agent).collect(),
         limits: Vec::new(),

@@ -67,6 +67,16 @@ impl What {
     }
 }
 
+/// The end of one attempt at a task.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) task: TaskId,
+    pub(super) lease: Lease,
+    pub(super) begun: Instant,
+    pub(super) at: Instant,
+    pub(super) done: Done,
+}
+
 /// A task that a slot is done with.
 #[derive(Debug)]
 pub(super) struct Done {
@@ -84,7 +94,14 @@ pub(super) struct House {
     pub(super) gate: Gate,
     /// What `LOXLEY_JOB_ID` says.
     pub(super) job: u32,
+    /// How late the ends of short tasks may be told of while there is enough to do; none where other tasks
+    /// wait for them.
+    pub(super) hold: Duration,
 }
+
+/// How late the ends of short tasks may be told of when nobody waits for them: to wake the engine for each
+/// costs more than all it does for it.
+pub(super) const HOLD: Duration = Duration::from_millis(4);
 
 /// An agent as the one who assigns sees it: one desk, and a slot for each task it runs at once.
 #[derive(Debug)]
@@ -106,6 +123,14 @@ struct Papers {
     /// What each slot took last; it may be over.
     current: Vec<Option<Lease>>,
     closed: bool,
+}
+
+impl Papers {
+    fn take(&mut self, position: usize) -> Option<Assignment> {
+        let next = self.waiting.pop_front()?;
+        self.current[position] = Some(next.lease);
+        Some(next)
+    }
 }
 
 impl AgentHandle {
@@ -137,7 +162,11 @@ impl AgentHandle {
                 slot,
                 desk: Arc::clone(&agent.desk),
                 house: Arc::clone(house),
-                events: events.clone(),
+                news: News {
+                    events: events.clone(),
+                    ends: Vec::new(),
+                    told_at: Instant::now(),
+                },
             };
             let thread = thread::Builder::new()
                 .name(format!("slot-{}", first_slot + position + 1))
@@ -213,6 +242,11 @@ impl Desk {
         self.papers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The next task, for the slot at this position, if there is one now.
+    fn next_at_once(&self, position: usize) -> Option<Assignment> {
+        self.papers().take(position)
+    }
+
     /// The next task, for the slot at this position; none once the desk is closed.
     fn next(&self, position: usize) -> Option<Assignment> {
         let mut papers = self.papers();
@@ -220,8 +254,7 @@ impl Desk {
             if papers.closed {
                 return None;
             }
-            if let Some(next) = papers.waiting.pop_front() {
-                papers.current[position] = Some(next.lease);
+            if let Some(next) = papers.take(position) {
                 return Some(next);
             }
             papers = self
@@ -240,10 +273,30 @@ impl Desk {
 /// would cost as much as the scheduling itself.
 const SHORT: Duration = Duration::from_millis(2);
 
+/// What a slot has to tell.
+struct News {
+    events: Sender<Event>,
+    /// Ends that were not told of yet.
+    ends: Vec<End>,
+    told_at: Instant,
+}
+
+impl News {
+    /// Tells of all ends so far; false when nobody listens any more.
+    fn tell_ends(&mut self) -> bool {
+        if self.ends.is_empty() {
+            return true;
+        }
+        self.told_at = Instant::now();
+        let ends = std::mem::take(&mut self.ends);
+        self.events.send(Event::Ended(ends)).is_ok()
+    }
+}
+
 /// Keeps what a task writes, and tells of a task that is not short that it started.
 struct Listener<'a> {
     output: Spool,
-    events: &'a Sender<Event>,
+    news: &'a mut News,
     started: Option<Event>,
 }
 
@@ -254,8 +307,9 @@ impl Sink for Listener<'_> {
 
     fn runs_on(&mut self) {
         if let Some(started) = self.started.take() {
-            // Nobody listens any more when this fails, and `Ended` will find out.
-            let _ = self.events.send(started);
+            // Nobody listens any more when one of these fails, and the end will find out.
+            self.news.tell_ends();
+            let _ = self.news.events.send(started);
         }
     }
 }
@@ -269,12 +323,12 @@ struct Worker {
     slot: Slot,
     desk: Arc<Desk>,
     house: Arc<House>,
-    events: Sender<Event>,
+    news: News,
 }
 
 impl Worker {
     fn work(mut self) {
-        while let Some(assignment) = self.desk.next(self.position) {
+        while let Some(assignment) = self.next() {
             let house = Arc::clone(&self.house);
             let Some(_pass) = house.gate.pass(|| self.desk.is_closed()) else {
                 break;
@@ -284,7 +338,19 @@ impl Worker {
             }
         }
         // Nobody listens any more when this fails.
-        let _ = self.events.send(Event::SlotClosed);
+        self.news.tell_ends();
+        let _ = self.news.events.send(Event::SlotClosed);
+    }
+
+    /// The next task. Nothing is left untold where that, or a closed gate, may take a while.
+    fn next(&mut self) -> Option<Assignment> {
+        if self.house.gate.is_open()
+            && let Some(next) = self.desk.next_at_once(self.position)
+        {
+            return Some(next);
+        }
+        self.news.tell_ends();
+        self.desk.next(self.position)
     }
 
     /// Runs a task; false when nobody listens any more.
@@ -299,7 +365,7 @@ impl Worker {
         let (started, begun) = (SystemTime::now(), Instant::now());
         let mut listener = Listener {
             output: Spool::default(),
-            events: &self.events,
+            news: &mut self.news,
             started: Some(Event::Started {
                 task,
                 lease,
@@ -309,6 +375,7 @@ impl Worker {
         };
         let result = self.slot.run(lease.0, &command, &mut listener);
         let output = listener.output;
+        let is_short = listener.started.is_some();
         let done = Done {
             slot: self.index,
             attempt,
@@ -316,14 +383,24 @@ impl Worker {
             result,
             output,
         };
-        let ends = Event::Ended {
+        let may_wait = is_short && matches!(&done.result, Ok(ended) if ended.success());
+        self.news.ends.push(End {
             task,
             lease,
             begun,
             at: Instant::now(),
             done,
-        };
-        self.events.send(ends).is_ok()
+        });
+        if may_wait && self.has_time() {
+            return true;
+        }
+        self.news.tell_ends()
+    }
+
+    /// Whether what has ended can be told of later: before the desk is empty, and not too late.
+    fn has_time(&self) -> bool {
+        self.news.told_at.elapsed() < self.house.hold
+            && self.desk.papers().waiting.len() >= self.news.ends.len()
     }
 
     fn command(&self, assignment: &Assignment) -> Command {

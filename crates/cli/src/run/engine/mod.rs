@@ -19,14 +19,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use loxley_agent::Urgency;
-use loxley_model::{AgentSpec, GroupId, Lease, TaskId, TaskSpec, Time};
-use loxley_policy::{Action, Config, Ending, Input, Report, Scheduler};
+use loxley_model::{AgentSpec, GroupId, Lease, Span, TaskId, TaskSpec, Time};
+use loxley_policy::{Action, Config, Ending, Input, Report, Scheduler, Vitals};
 
 use super::chronicle::Chronicle;
 use super::delivery::Delivery;
 use super::halt::Halt;
 use super::progress::Progress;
-use super::slots::{AgentHandle, Assignment, Done, House, What};
+use super::slots::{AgentHandle, Assignment, Done, End, House, What};
 use super::source::{Coming, Source};
 use super::summary::Summary;
 
@@ -42,14 +42,8 @@ pub(in crate::run) enum Event {
         slot: usize,
         at: Instant,
     },
-    /// A slot is done with a task.
-    Ended {
-        task: TaskId,
-        lease: Lease,
-        begun: Instant,
-        at: Instant,
-        done: Done,
-    },
+    /// A slot is done with these tasks.
+    Ended(Vec<End>),
     /// A slot was closed and will say nothing more.
     SlotClosed,
     /// Somebody wants us to stop.
@@ -74,8 +68,8 @@ pub(in crate::run) struct Parts {
     pub(in crate::run) events: (Sender<Event>, Receiver<Event>),
 }
 
-/// How many tasks are submitted ahead, for each slot.
-const AHEAD: u64 = 8;
+/// How many tasks are submitted ahead, for each slot: more than it finishes before it tells of them.
+const AHEAD: u64 = 32;
 
 /// How often it is shown what agents do.
 const SHOW_EVERY: Duration = Duration::from_millis(100);
@@ -142,10 +136,18 @@ impl Engine {
             owners.extend(std::iter::repeat_n(index, count));
         }
         let origin = Instant::now();
-        let join = parts
-            .agents
-            .into_iter()
-            .map(|spec| Input::AgentJoined(spec.into()));
+        // A slot that tells of ends late needs more on its desk.
+        let vitals = Vitals {
+            throttle: 0.0,
+            round_trip: Span(nanoseconds(parts.house.hold)),
+        };
+        let join = parts.agents.into_iter().flat_map(|spec| {
+            let agent = spec.id;
+            [
+                Input::AgentJoined(spec.into()),
+                Input::AgentHeard { agent, vitals },
+            ]
+        });
         let limit = |(group, limit)| Input::GroupLimitSet { group, limit };
         Ok(Self {
             scheduler: Scheduler::new(parts.config, Time::ZERO),
@@ -284,21 +286,24 @@ impl Engine {
             } => {
                 self.started(task, lease, slot, at, out)?;
             }
-            Event::Ended {
-                task,
-                lease,
-                begun,
-                at,
-                done,
-            } => {
-                if !self.running.contains_key(&lease) {
-                    self.started(task, lease, done.slot, begun, out)?;
+            Event::Ended(ends) => {
+                for end in ends {
+                    self.take_end(end, out)?;
                 }
-                self.running.remove(&lease);
-                self.ended(task, lease, at, done, out)?;
             }
         }
         Ok(())
+    }
+
+    fn take_end(&mut self, end: End, out: &mut dyn Write) -> Result<()> {
+        let End {
+            task, lease, done, ..
+        } = end;
+        if !self.running.contains_key(&lease) {
+            self.started(task, lease, done.slot, end.begun, out)?;
+        }
+        self.running.remove(&lease);
+        self.ended(task, lease, end.at, done, out)
     }
 
     /// Submits tasks while there are some and few wait.
@@ -459,7 +464,10 @@ impl Engine {
     }
 
     fn time(&self, at: Instant) -> Time {
-        let nanos = at.saturating_duration_since(self.origin).as_nanos();
-        Time(u64::try_from(nanos).unwrap_or(u64::MAX))
+        Time(nanoseconds(at.saturating_duration_since(self.origin)))
     }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
