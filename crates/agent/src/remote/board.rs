@@ -483,7 +483,7 @@ impl Inner {
         let untold = self.slots.iter_mut().flatten().filter(|running| {
             !running.told
                 && !running.cancelled.load(Ordering::Relaxed)
-                && running.since.elapsed() >= START_NOTICE / 2
+                && running.since.elapsed() >= START_NOTICE
         });
         let starts = untold.map(|running| {
             running.told = true;
