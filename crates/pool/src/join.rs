@@ -2,8 +2,9 @@
 //!
 //! Most joins are two plain calls: a worker that has enough units ready for thieves, and whom
 //! nobody asked for more, does nothing else ([`Worker::is_quiet`], two loads). The others are
-//! *forked*: the second closure becomes a unit on this stack frame and enters the worker's ring;
-//! when the first one is done the unit is taken back and run here, unless a thief has it.
+//! *forked*: one closure becomes a unit on this stack frame and enters the worker's ring; when the
+//! other one is done the unit is taken back and run here, unless a thief has it. The one to begin with
+//! is the one that has been the larger ([`crate::larger`]).
 //!
 //! # Who may touch a unit when
 //! - `closure`: the owner before the unit is in the ring and after it took it back; the thief from
@@ -17,6 +18,7 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 
+use crate::larger::Half;
 use crate::latch::{Latch, Settled};
 use crate::pool::Shared;
 use crate::sync::{AtomicU32, Ordering};
@@ -33,6 +35,8 @@ pub(crate) struct JoinHead {
     latch: Latch,
     /// One more than the seat of the thief, once it has begun.
     runner: AtomicU32,
+    /// The half that the owner began with, if something is to be learned from it.
+    begun: Option<Half>,
 }
 
 impl JoinHead {
@@ -70,9 +74,15 @@ impl Awaited for JoinHead {
     fn announce_awake(&self) {
         self.latch.announce_awake();
     }
+
+    fn is_late(&self, owner: &Worker<'_>) {
+        if let Some(begun) = self.begun {
+            owner.seat.larger.learn(begun.other());
+        }
+    }
 }
 
-/// The second closure of a join, on the stack of the first.
+/// The closure of a join that others may take, on the stack of the one that its owner began with.
 #[repr(C)]
 struct JoinUnit<B, R> {
     head: JoinHead,
@@ -84,7 +94,7 @@ impl<B, R> JoinUnit<B, R>
 where
     B: FnOnce(&Worker<'_>) -> R,
 {
-    fn new(worker: &Worker<'_>, closure: B) -> Self {
+    fn new(worker: &Worker<'_>, closure: B, begun: Option<Half>) -> Self {
         let lineage = Lineage::new(worker);
         Self {
             head: JoinHead {
@@ -92,6 +102,7 @@ where
                 lineage,
                 latch: Latch::new(),
                 runner: AtomicU32::new(0),
+                begun,
             },
             closure: UnsafeCell::new(ManuallyDrop::new(closure)),
             result: UnsafeCell::new(None),
@@ -136,6 +147,22 @@ where
 #[inline]
 pub(crate) fn join_on<A, B, RA, RB>(worker: &Worker<'_>, a: A, b: B) -> (RA, RB)
 where
+    A: FnOnce(&Worker<'_>) -> RA + Send,
+    B: FnOnce(&Worker<'_>) -> RB + Send,
+    RA: Send,
+    RB: Send,
+{
+    if worker.is_quiet() {
+        let first = a(worker);
+        return (first, b(worker));
+    }
+    fork_smaller(worker, Both { a, b })
+}
+
+/// As [`join_on`], for halves of equal size: there is nothing to learn from them, and `a` comes first.
+#[inline]
+pub(crate) fn join_equal<A, B, RA, RB>(worker: &Worker<'_>, a: A, b: B) -> (RA, RB)
+where
     A: FnOnce(&Worker<'_>) -> RA,
     B: FnOnce(&Worker<'_>) -> RB + Send,
     RB: Send,
@@ -155,7 +182,33 @@ pub(crate) struct Both<A, B> {
     pub(crate) b: B,
 }
 
-/// A join whose second half can be stolen.
+/// A join whose smaller half, as far as is known, can be stolen.
+#[cold]
+#[inline(never)]
+fn fork_smaller<A, B, RA, RB>(worker: &Worker<'_>, Both { a, b }: Both<A, B>) -> (RA, RB)
+where
+    A: FnOnce(&Worker<'_>) -> RA + Send,
+    B: FnOnce(&Worker<'_>) -> RB + Send,
+    RA: Send,
+    RB: Send,
+{
+    if worker.is_full() {
+        let first = a(worker);
+        return (first, b(worker));
+    }
+    if worker.seat.larger.half() == Half::First {
+        return fork_into_ring(worker, Both { a, b }, Some(Half::First));
+    }
+    // Caught, because the panic of the first half goes before that of the second.
+    let b = |worker: &Worker<'_>| catch_unwind(AssertUnwindSafe(|| b(worker)));
+    let (second, first) = fork_into_ring(worker, Both { a: b, b: a }, Some(Half::Second));
+    match second {
+        Ok(second) => (first, second),
+        Err(panic) => resume_unwind(panic),
+    }
+}
+
+/// A join of equal halves whose second one can be stolen.
 #[cold]
 #[inline(never)]
 pub(crate) fn fork<A, B, RA, RB>(worker: &Worker<'_>, Both { a, b }: Both<A, B>) -> (RA, RB)
@@ -168,7 +221,23 @@ where
         let first = a(worker);
         return (first, b(worker));
     }
-    let unit = JoinUnit::new(worker, b);
+    fork_into_ring(worker, Both { a, b }, None)
+}
+
+/// Begins with `a`; `b` can be stolen. The ring is not full. `begun` says which half of the join as it
+/// was written `a` is, if that matters to later joins.
+#[inline]
+fn fork_into_ring<A, B, RA, RB>(
+    worker: &Worker<'_>,
+    Both { a, b }: Both<A, B>,
+    begun: Option<Half>,
+) -> (RA, RB)
+where
+    A: FnOnce(&Worker<'_>) -> RA,
+    B: FnOnce(&Worker<'_>) -> RB + Send,
+    RB: Send,
+{
+    let unit = JoinUnit::new(worker, b, begun);
     // The pointer is made from the whole unit, so it may be cast back to the whole.
     let header = NonNull::from(&unit).cast::<Header>();
     // SAFETY: the unit is run once: by a thief, or below after it was taken back. `Forked` keeps
@@ -195,7 +264,7 @@ impl<B, R> Forked<'_, B, R>
 where
     B: FnOnce(&Worker<'_>) -> R,
 {
-    /// The result of the second closure, which is called here if no thief has called it.
+    /// The result of the unit's closure, which is called here if no thief has called it.
     #[inline]
     fn finish(self) -> R {
         let this = ManuallyDrop::new(self);
@@ -220,8 +289,14 @@ where
     #[cold]
     #[inline(never)]
     fn regain_stolen(&self) -> bool {
-        self.worker.wait_for(&self.unit.head);
-        self.unit.head.latch.settled() == Some(Settled::Returned)
+        let head = &self.unit.head;
+        if head.latch.settled() == Some(Settled::Done)
+            && let Some(begun) = head.begun
+        {
+            self.worker.seat.larger.learn(begun);
+        }
+        self.worker.wait_for(head);
+        head.latch.settled() == Some(Settled::Returned)
     }
 
     fn stolen_result(&self) -> std::thread::Result<R> {
@@ -235,7 +310,7 @@ impl<B, R> Drop for Forked<'_, B, R>
 where
     B: FnOnce(&Worker<'_>) -> R,
 {
-    /// The first closure panicked. The second is dropped uncalled, or waited for if it runs.
+    /// The closure begun with panicked. The other is dropped uncalled, or waited for if it runs.
     fn drop(&mut self) {
         if self.regain() {
             self.worker.counters().run.add(1);

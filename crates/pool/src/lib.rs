@@ -71,6 +71,7 @@ mod group;
 mod handle;
 mod injector;
 mod join;
+mod larger;
 mod latch;
 mod loops;
 mod machine;
@@ -112,13 +113,14 @@ pub use scope::Scope;
 
 /// Calls `a` and `b`, potentially in parallel, and returns both results.
 ///
-/// Uses the pool the caller is in, or the global one. `a` runs on the calling thread; `b` does too,
-/// after it, unless a thief took it meanwhile. Costs next to nothing while nobody is idle, so it
-/// can be called for very small pieces of work.
+/// Uses the pool the caller is in, or the global one. One of the two runs on the calling thread; the
+/// other does too, after it, unless a thief took it meanwhile. `a` comes first, until `b` turns out to be
+/// the one that takes longer; so neither may wait for something that the other does. Costs next to
+/// nothing while nobody is idle, so it can be called for very small pieces of work.
 ///
 /// # Panics
-/// If one of them panics, with its payload; `a`'s if both do. `b` is not called when `a` panics
-/// before it was stolen.
+/// If one of them panics, with its payload; `a`'s if both do. When `a` panics, `b` may not be called
+/// at all.
 ///
 /// ```
 /// let (a, b) = loxley_pool::join(|| 1 + 1, || "two".len());

@@ -2,6 +2,7 @@
 
 use crate::deque::Deque;
 use crate::follow::Followers;
+use crate::larger::Larger;
 use crate::mailbox::Mailbox;
 use crate::metrics::Counters;
 use crate::ring::Ring;
@@ -20,6 +21,8 @@ pub(crate) struct Seat {
     pub(crate) counters: Apart<Counters>,
     /// Workers that wait for what this one runs, and sleep.
     pub(crate) followers: Followers,
+    /// What the owner begins its joins with. Not touched by others, but there for the next guest.
+    pub(crate) larger: Larger,
     /// What happened here, while a trace is taken.
     pub(crate) records: Mutex<Vec<Record>>,
     occupied: AtomicBool,
@@ -35,6 +38,7 @@ impl Seat {
             mailbox: Mailbox::new(),
             counters: Apart(Counters::default()),
             followers: Followers::new(),
+            larger: Larger::new(),
             records: Mutex::new(Vec::new()),
             occupied: AtomicBool::new(false),
             thread: Mutex::new(None),

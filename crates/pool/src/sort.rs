@@ -12,7 +12,7 @@
 use std::cmp::Ordering;
 use std::mem::MaybeUninit;
 
-use crate::join::join_on;
+use crate::join::{join_equal, join_on};
 use crate::merge::{copy, merge};
 use crate::pool::Pool;
 use crate::sync::{AtomicBool, Ordering as Memory};
@@ -283,7 +283,7 @@ fn merge_sort<T: Send>(
     let middle = items.len() / 2;
     let (left, right) = items.split_at_mut(middle);
     let (left_scratch, right_scratch) = scratch.split_at_mut(middle);
-    join_on(
+    join_equal(
         worker,
         |worker| merge_sort(worker, left, left_scratch, other, compare, grain),
         |worker| merge_sort(worker, right, right_scratch, other, compare, grain),

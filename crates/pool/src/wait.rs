@@ -37,6 +37,8 @@ pub(crate) trait Awaited {
     fn announce_sleep(&self) -> bool;
     /// The waiter is awake again.
     fn announce_awake(&self);
+    /// It takes so long that the waiter runs parts of it, or sleeps. Told once.
+    fn is_late(&self, _waiter: &Worker<'_>) {}
     /// May its end depend on units that the waiter will not run?
     fn needs_others(&self) -> bool {
         false
@@ -83,6 +85,7 @@ impl Worker<'_> {
             worker: self,
             patient_until: None,
             awaited,
+            is_late: false,
             mark,
             barren: 0,
             was_misled: false,
@@ -93,6 +96,7 @@ impl Worker<'_> {
         while !awaited.is_over() {
             if let Some(part) = wait.next_part() {
                 self.count_wait(&mut idle_since);
+                wait.runner_is_late();
                 wait.run(part);
                 fruitless = 0;
                 continue;
@@ -104,6 +108,7 @@ impl Worker<'_> {
                 fruitless += 1;
                 pause(fruitless);
             } else {
+                wait.runner_is_late();
                 wait.sleep();
                 wait.barren = 0;
                 fruitless = 0;
@@ -158,6 +163,8 @@ fn pause(fruitless: u32) {
 struct Wait<'a, 'p, A> {
     worker: &'a Worker<'p>,
     awaited: &'a A,
+    /// It was told that it is late.
+    is_late: bool,
     /// Until when whoever runs the awaited unit is left alone.
     patient_until: Option<Instant>,
     /// Older units in the own deque are not ours to touch.
@@ -171,6 +178,13 @@ struct Wait<'a, 'p, A> {
 }
 
 impl<A: Awaited> Wait<'_, '_, A> {
+    fn runner_is_late(&mut self) {
+        if !self.is_late {
+            self.is_late = true;
+            self.awaited.is_late(self.worker);
+        }
+    }
+
     fn next_part(&mut self) -> Option<UnitRef> {
         self.own_part()
             .or_else(|| self.strayed_part())

@@ -4,7 +4,10 @@
 
 mod support;
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
 
 use loxley_pool::{Pool, PoolBuilder, StealAmount, Topology, VictimOrder};
 use support::{StandStill, wait_until, worker_number};
@@ -222,4 +225,80 @@ fn pinned_workers_stay_on_their_processor() {
             "{processors}: one, not a range"
         );
     }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Half {
+    First,
+    Second,
+}
+
+/// Joins two closures of which one takes so long that whoever waits for it goes to sleep. The other one
+/// waits until it has begun: if that is begun with, the long one has to be stolen.
+fn join_with_a_longer(longer: Half) {
+    let has_begun = AtomicBool::new(false);
+    let long = || {
+        has_begun.store(true, Ordering::Release);
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let short = || wait_until(|| has_begun.load(Ordering::Acquire));
+    match longer {
+        Half::First => loxley_pool::join(long, short),
+        Half::Second => loxley_pool::join(short, long),
+    };
+}
+
+/// Which half of a join is begun with here. May itself teach something, if the other one is stolen and
+/// its thread held up.
+fn begun_with() -> Half {
+    let here = std::thread::current().id();
+    let begun = OnceLock::new();
+    let note = |half| {
+        if std::thread::current().id() == here {
+            let _is_the_second_here = begun.set(half);
+        }
+    };
+    loxley_pool::join(|| note(Half::First), || note(Half::Second));
+    begun.into_inner().expect("one of them ran here")
+}
+
+#[test]
+fn a_join_begins_with_the_half_that_took_longer() {
+    let pool = Pool::builder().workers(2).build().expect("threads");
+    pool.install(|| {
+        assert_eq!(begun_with(), Half::First, "as it is written");
+        join_with_a_longer(Half::Second);
+    });
+    pool.install(|| {
+        assert_eq!(begun_with(), Half::Second, "another guest, the same seat");
+        join_with_a_longer(Half::First);
+        assert_eq!(begun_with(), Half::First);
+    });
+}
+
+#[test]
+fn the_panic_of_the_first_half_is_passed_on_whichever_was_begun_with() {
+    let pool = Pool::builder().workers(2).build().expect("threads");
+    let thrown = |first: Option<&'static str>, second: Option<&'static str>| {
+        let throw = |panic: Option<&'static str>| {
+            if let Some(panic) = panic {
+                std::panic::resume_unwind(Box::new(panic));
+            }
+        };
+        let joined = catch_unwind(AssertUnwindSafe(|| {
+            loxley_pool::join(|| throw(first), || throw(second));
+        }));
+        let panic = joined.expect_err("one of them panics");
+        *panic.downcast::<&str>().expect("what was thrown")
+    };
+    pool.install(|| {
+        for longer in [Half::First, Half::Second] {
+            join_with_a_longer(longer);
+            assert_eq!(thrown(Some("first"), Some("second")), "first");
+            join_with_a_longer(longer);
+            assert_eq!(thrown(Some("first"), None), "first");
+            join_with_a_longer(longer);
+            assert_eq!(thrown(None, Some("second")), "second");
+        }
+    });
 }

@@ -230,6 +230,32 @@ fn a_lock_held_across_a_join() {
     });
 }
 
+/// The longer half is the second at first, then the first, so the half to begin with changes, in
+/// schedules in which it is stolen and waited for.
+#[test]
+fn joins_of_which_now_one_and_now_the_other_half_is_longer() {
+    explore(|| {
+        let pool = pool(2);
+        pool.install(|| {
+            for _ in 0..2 {
+                assert_eq!(join(|| fib(1), || fib(4)), (1, 3));
+            }
+            for _ in 0..2 {
+                assert_eq!(join(|| fib(4), || fib(1)), (3, 1));
+            }
+        });
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            pool.install(|| {
+                let _: (u64, u64) = join(|| fib(1), || fib(4));
+                let thrown = |what: &'static str| std::panic::resume_unwind(Box::new(what));
+                let _: ((), ()) = join(|| thrown("first"), || thrown("second"));
+            });
+        }));
+        let thrown = caught.expect_err("both halves panic");
+        assert_eq!(thrown.downcast_ref::<&str>(), Some(&"first"));
+    });
+}
+
 #[test]
 fn a_panic_in_a_stolen_half_reaches_its_owner() {
     explore(|| {
