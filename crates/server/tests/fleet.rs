@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use loxley_api::{ErrorCode, JobState, RetryRequest, Role, TaskRequest, TaskState, TokenRequest};
 use loxley_journal::{Options, SqliteJournal};
-use loxley_model::TaskId;
-use loxley_policy::Selection;
+use loxley_model::{Span, TaskId};
+use loxley_policy::{Config, Selection};
+use loxley_server::ServerOptions;
 use loxley_server::engine::replay;
 use support::{TestAgent, TestServer, array, command, function, job};
 
@@ -73,6 +74,45 @@ async fn an_agent_says_how_its_machine_is_and_how_it_keeps_limits() {
         panic!("one note: {:?}", info.notes);
     };
     assert!(note.starts_with("memory limits are limits of"), "{note}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_keeps_ends_back_says_so_before_its_next_heartbeat() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut config = Config::default();
+    config.heartbeats.suspect_after = Span::from_secs(600);
+    config.heartbeats.lost_after = Span::from_secs(1200);
+    let server = TestServer::start_with(ServerOptions {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        config,
+        ..ServerOptions::new(scratch.path().to_owned())
+    })
+    .await;
+    let _agent = server.agent("a", 1);
+    // The first heartbeats come by themselves, one right after the other.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    // What it says of the way to it and back has that time in it.
+    let slowest = async || {
+        let agents = server.handle.agents().await.unwrap();
+        let times = agents.iter().filter_map(|agent| agent.round_trip_sec);
+        times.fold(0.0, f64::max)
+    };
+    let before = slowest().await;
+    let many = array(function("echo", b""), 1_000_000);
+    let accepted = server.handle.submit(&many, "me").await.unwrap();
+    let told = async {
+        loop {
+            if slowest().await > before + 0.01 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let told = tokio::time::timeout(Duration::from_secs(30), told).await;
+    told.expect("the server hears how long ends are kept back");
+    let all = Selection::Job(accepted.id);
+    server.handle.cancel(all).await.unwrap();
     server.stop().await;
 }
 
