@@ -43,8 +43,8 @@ struct Running {
     told: bool,
     /// Nobody wants its end any more.
     cancelled: Arc<AtomicBool>,
-    /// No other task of its job waits for its end.
-    independent: bool,
+    /// How long its end may be kept back.
+    hold: Duration,
     /// The server asked for it back: its end is an answer to that.
     retracted: bool,
 }
@@ -101,15 +101,16 @@ const LARGE: usize = 32 << 10;
 pub(super) const START_NOTICE: Duration = Duration::from_millis(2);
 
 /// How long the end of a task may be kept back while there is enough other work, so that one frame, one group
-/// and one write of the server serve several ends. Where tasks are short this is most of what they cost.
-fn hold_of(ended: &wire::Finished, independent: bool) -> Duration {
+/// and one write of the server serve several ends. Where tasks are short this is most of what they cost. How long
+/// short ones may wait is for the server to say.
+fn hold_of(ended: &wire::Finished, of_short_ones: Duration) -> Duration {
     const SHORT: Duration = Duration::from_millis(2);
     if ended.outcome() != wire::Outcome::Succeeded {
         Duration::ZERO
-    } else if independent && ended.duration_ns < SHORT.as_nanos() as u64 {
-        Duration::from_millis(20)
+    } else if ended.duration_ns < SHORT.as_nanos() as u64 {
+        of_short_ones
     } else {
-        Duration::from_millis(2)
+        of_short_ones.min(SHORT)
     }
 }
 
@@ -164,7 +165,7 @@ impl Board {
                     since: Instant::now(),
                     told: false,
                     cancelled: Arc::clone(&cancelled),
-                    independent: given.template.independent,
+                    hold: Duration::from_nanos(given.template.hold_ns),
                     retracted: false,
                 });
                 return Some((given, cancelled));
@@ -371,7 +372,7 @@ impl Inner {
         let is_large = size_of(&ended) > LARGE;
         // Others are about to be told, and take this one along.
         let is_late = !self.finished.is_empty() && self.due.is_none();
-        let hold = hold_of(&ended, running.independent);
+        let hold = hold_of(&ended, running.hold);
         if !hold.is_zero() {
             self.hold = hold;
         }

@@ -372,7 +372,7 @@ fn next_look(
         Some(at) => Some(at),
         None if !board.starts_to_tell() => None,
         // Whatever runs long was told when we looked; what waits is not running yet.
-        None if just_looked => Some(soon + 4 * START_NOTICE),
+        None if just_looked => Some(soon + 9 * START_NOTICE),
         None => Some(soon),
     }
 }

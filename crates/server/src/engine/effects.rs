@@ -182,7 +182,7 @@ pub(crate) fn template(spot: &Spot<'_>) -> wire::Template {
         output_directory: request.output.directory.clone().unwrap_or_default(),
         checkpoints: request.checkpoints,
         keep_bytes: request.output.keep_bytes,
-        independent: !spot.job.is_graph(),
+        hold_ns: hold(spot).0,
         ..wire::Template::default()
     };
     match &request.run {
@@ -204,5 +204,16 @@ pub(crate) fn template(spot: &Spot<'_>) -> wire::Template {
             input: function.input.0.clone().into(),
             ..base
         },
+    }
+}
+
+/// How long an agent may keep the end of a short task back: hardly, when other tasks of its job wait for it. Of
+/// one in a long array nobody waits for this very task.
+fn hold(spot: &Spot<'_>) -> Span {
+    const MANY: u64 = 256;
+    match spot.part.count {
+        _ if spot.job.is_graph() => Span::from_millis(2),
+        0..MANY => Span::from_millis(10),
+        _ => Span::from_millis(40),
     }
 }

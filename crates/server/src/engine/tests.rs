@@ -188,7 +188,7 @@ async fn every_entry_of_an_array_runs_once_and_a_replay_decides_alike() {
     let expected: Vec<String> = (1..=20_000).map(|entry| entry.to_string()).collect();
     assert!(entries == expected, "each entry once");
     let mut templates = agent.templates.values();
-    assert!(templates.all(|template| template.independent));
+    assert!(templates.all(|template| template.hold_ns == 40_000_000));
     let digest = handle.digest().await.unwrap();
     running.stop().await.unwrap();
     let replayed = replay(&mut journal.clone()).unwrap();
@@ -349,7 +349,7 @@ async fn a_graph_runs_in_order_and_a_circle_is_refused_whole() {
     assert_eq!(order, [2, 1]);
     let mut templates = agent.templates.values();
     assert!(
-        !templates.any(|template| template.independent),
+        templates.all(|template| template.hold_ns == 2_000_000),
         "an end that another task waits for is not kept back for long"
     );
     running.stop().await.unwrap();

@@ -2,14 +2,16 @@
 
 use super::*;
 
-/// A board with one slot and so many tasks, of a job whose tasks do or do not wait for each other.
-fn board(tasks: u64, independent: bool) -> Board {
+const HOLD: Duration = Duration::from_millis(20);
+
+/// A board with one slot and so many tasks, whose ends may be kept back for so long.
+fn board(tasks: u64, hold: Duration) -> Board {
     let (_slot, killer) = crate::Slot::new().expect("a slot needs a bell");
     let board = Board::new(vec![killer]);
     board.hear(wire::ServerFrame {
         templates: vec![wire::Template {
             id: 1,
-            independent,
+            hold_ns: hold.as_nanos() as u64,
             ..wire::Template::default()
         }],
         assign: (1..=tasks)
@@ -53,7 +55,7 @@ fn begin(board: &Board) {
 
 #[test]
 fn ends_of_short_tasks_wait_for_each_other_and_are_told_when_due() {
-    let board = board(20, true);
+    let board = board(20, HOLD);
     begin(&board);
     board.next(0, Some(success(2))).expect("there is work");
     board.next(0, Some(success(3))).expect("there is work");
@@ -66,7 +68,7 @@ fn ends_of_short_tasks_wait_for_each_other_and_are_told_when_due() {
 
 #[test]
 fn a_failure_is_told_at_once_and_takes_the_others_along() {
-    let board = board(20, true);
+    let board = board(20, HOLD);
     begin(&board);
     board.next(0, Some(success(2))).expect("there is work");
     let failed = ended(3, wire::Outcome::Failed);
@@ -77,7 +79,7 @@ fn a_failure_is_told_at_once_and_takes_the_others_along() {
 
 #[test]
 fn ends_are_told_before_the_slots_run_dry() {
-    let board = board(4, true);
+    let board = board(4, HOLD);
     begin(&board);
     board.next(0, Some(success(2))).expect("there is work");
     assert_eq!(told(&board), None, "as many wait as have ended");
@@ -86,23 +88,21 @@ fn ends_are_told_before_the_slots_run_dry() {
 }
 
 #[test]
-fn ends_that_others_wait_for_are_kept_back_for_less() {
-    let hold = |independent| {
-        let board = board(20, independent);
-        begin(&board);
-        board.hold()
-    };
-    assert!(hold(false) < hold(true));
+fn ends_are_kept_back_for_as_long_as_the_server_says_and_those_of_long_tasks_for_less() {
+    let board = board(20, HOLD);
+    begin(&board);
+    assert_eq!(board.hold(), HOLD);
     let long = wire::Finished {
         duration_ns: 1_000_000_000,
         ..success(1)
     };
-    assert_eq!(hold_of(&long, true), hold(false));
+    assert!(hold_of(&long, HOLD) < HOLD);
+    assert_eq!(hold_of(&success(1), Duration::ZERO), Duration::ZERO);
 }
 
 #[test]
 fn nothing_is_due_when_what_was_kept_back_is_cancelled() {
-    let board = board(20, true);
+    let board = board(20, HOLD);
     begin(&board);
     board.next(0, Some(success(2))).expect("there is work");
     board.hear(wire::ServerFrame {
