@@ -126,7 +126,11 @@ struct Papers {
 }
 
 impl Papers {
+    /// What lies on a closed desk came too late, and stays there.
     fn take(&mut self, position: usize) -> Option<Assignment> {
+        if self.closed {
+            return None;
+        }
         let next = self.waiting.pop_front()?;
         self.current[position] = Some(next.lease);
         Some(next)
@@ -430,5 +434,54 @@ impl Worker {
             set("LOXLEY_CHECKPOINT", path.into());
         }
         command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assignment(number: u64) -> Assignment {
+        let recipe = Recipe {
+            template: Template::plain_words(&["true".into()]),
+            streams: Streams::Captured,
+            limits: Limits::default(),
+            environment: Vec::new(),
+            directory: None,
+        };
+        Assignment {
+            task: TaskId(number),
+            lease: Lease(number),
+            attempt: 1,
+            what: Arc::new(What {
+                recipe: Arc::new(recipe),
+                items: Box::default(),
+                sequence: number,
+                checkpoint: None,
+            }),
+        }
+    }
+
+    /// The scheduler fills a slot in the same breath in which it tells of the failure that ends the run.
+    #[test]
+    fn what_is_assigned_after_the_desk_was_closed_is_not_run() {
+        let agent = AgentHandle {
+            desk: Arc::new(Desk {
+                papers: Mutex::new(Papers {
+                    waiting: VecDeque::new(),
+                    current: vec![None],
+                    closed: false,
+                }),
+                bell: Condvar::new(),
+            }),
+            killers: Vec::new(),
+            threads: Vec::new(),
+        };
+        agent.assign(assignment(1));
+        assert!(agent.desk.next_at_once(0).is_some());
+        agent.close();
+        agent.assign(assignment(2));
+        assert!(agent.desk.next_at_once(0).is_none());
+        assert!(agent.desk.next(0).is_none());
     }
 }
