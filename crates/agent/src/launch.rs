@@ -10,7 +10,8 @@
 //! the process, at its price.
 //!
 //! What must stay true: both ways give a process the same input, outputs, environment and directory, a group
-//! of its own, no blocked signals, and SIGPIPE as it was before Rust ignored it. Nothing runs between fork and exec.
+//! of its own, no blocked signals, and no ignored ones but those that we were told to ignore. Nothing of ours
+//! runs between fork and exec.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
