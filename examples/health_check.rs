@@ -15,7 +15,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     );
     println!("a fleet without work is healthy");
 
-    for number in 0..40 {
+    for number in 0..120 {
         scheduler.submit(Task::new(format!("page-{number}")).skill("python"), ())?;
     }
     // Nobody can do this one; the job says to keep it until somebody comes.
@@ -27,7 +27,10 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         println!("{problem}");
     }
     let has = |kind| problems.iter().any(|problem| problem.kind == kind);
-    assert!(has(ProblemKind::AllAgentsBusy), "one agent, forty tasks");
+    assert!(
+        has(ProblemKind::AllAgentsBusy),
+        "one agent, more than a hundred tasks"
+    );
     assert!(has(ProblemKind::UnassignableTasks), "nobody paints");
     assert!(problems.iter().all(|problem| !problem.remedies.is_empty()));
 

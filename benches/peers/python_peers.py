@@ -8,13 +8,18 @@ needs seconds is measured twice, the others five times, in an order that changes
 
 import argparse
 import concurrent.futures
+import contextlib
 import gc
 import json
 import multiprocessing
 import os
+import pathlib
 import random
+import socket
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 
 WORKERS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -187,6 +192,187 @@ def pools(options):
     yield from report(f"heavy-tail-{count}", small, times, {"lower_bound_s": round(bound, 3)})
 
 
+def total_of(array):
+    return float(array.sum())
+
+
+def negated(array):
+    return -array
+
+
+@contextlib.contextmanager
+def array_lineup(only):
+    """Who can run a function over arrays, each with an open pool: as a mapping from names."""
+    import loxley
+
+    found = {}
+    with contextlib.ExitStack() as stack:
+        executor = stack.enter_context(loxley.Executor(WORKERS))
+        found["loxley"] = lambda function, items: list(executor.map(function, items))
+        process_pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(WORKERS))
+        found["ProcessPoolExecutor"] = lambda function, items: list(process_pool.map(function, items))
+        with contextlib.suppress(ImportError):
+            from joblib import Parallel, delayed
+
+            parallel = stack.enter_context(Parallel(n_jobs=WORKERS))
+            found["joblib (memmaps)"] = lambda function, items: parallel(
+                delayed(function)(item) for item in items
+            )
+        with contextlib.suppress(ImportError):
+            import ray
+
+            ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False)
+            stack.callback(ray.shutdown)
+
+            def run_ray(function, items):
+                remote = ray.remote(function)
+                return ray.get([remote.remote(item) for item in items])
+
+            found["Ray (object store)"] = run_ray
+        yield {name: run for name, run in found.items() if not only or name.split()[0].lower() in only}
+
+
+def arrays(options):
+    """Large arrays to and from processes: 40 of 5 MB, as arguments, and as arguments and results."""
+    if not options.wants("arrays"):
+        return
+    import numpy
+
+    count, size = (8, 655_360) if options.quick else (40, 655_360)
+
+    def make():
+        # New ones each time: joblib does not send an array again that it has sent, changed or not.
+        return [numpy.full(size, float(number)) for number in range(count)]
+
+    with array_lineup(options.only) as runs:
+        for case, function in (("arrays-in", total_of), ("arrays-in-and-out", negated)):
+            times = {name: [] for name in runs}
+            for run in runs.values():
+                run(function, make()[: 2 * WORKERS])
+            chance = random.Random(11)
+            for _ in range(1 if options.quick else 5):
+                for name in chance.sample(list(runs), len(runs)):
+                    items = make()
+                    settle()
+                    begin = time.perf_counter()
+                    results = runs[name](function, items)
+                    times[name].append(time.perf_counter() - begin)
+                    assert len(results) == count
+                    del results
+            contenders = [Contender(name, None) for name in runs]
+            extra = {"megabytes": round(count * size * 8 / 1e6)}
+            yield from report(f"{case}-{count}", contenders, times, extra)
+
+
+def latency(options):
+    """One call and its result, again and again."""
+    if not options.wants("latency"):
+        return
+    import loxley
+
+    with contextlib.ExitStack() as stack:
+        pools = {
+            "loxley": loxley.Executor(WORKERS),
+            "ProcessPoolExecutor": concurrent.futures.ProcessPoolExecutor(WORKERS),
+        }
+        calls = {
+            name: stack.enter_context(pool).submit for name, pool in pools.items()
+        }
+        times = {name: [] for name in calls}
+        for call in calls.values():
+            call(nothing, 0).result()
+        for _ in range(3 if options.quick else 9):
+            for name, call in calls.items():
+                rounds = 200
+                begin = time.perf_counter()
+                for number in range(rounds):
+                    call(nothing, number).result()
+                times[name].append((time.perf_counter() - begin) / rounds)
+        contenders = [Contender(name, None) for name in calls]
+        yield from report("latency-submit-result", contenders, times, {})
+
+
+@contextlib.contextmanager
+def served(program):
+    """A server with an agent: a client of it."""
+    import loxley
+
+    with tempfile.TemporaryDirectory() as folder:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        command = [program, "server", "start", "--dir", folder, "--listen", f"127.0.0.1:{port}"]
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        access = pathlib.Path(folder) / "access.json"
+        try:
+            while True:
+                with socket.socket() as probe:
+                    if access.exists() and probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.05)
+            agent = loxley.Agent("bench")
+            with agent.serve(access, processes=WORKERS), loxley.Client(access) as client:
+                yield client
+        finally:
+            server.kill()
+            server.wait()
+
+
+def gathering(options):
+    """Many futures of a server gathered, beside Dask's; and one future after the other."""
+    if not options.wants("gather"):
+        return
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(served(options.program))
+        found = {
+            "loxley": (client.map, client.gather, client.submit),
+        }
+        with contextlib.suppress(ImportError):
+            import distributed
+
+            cluster = distributed.LocalCluster(
+                n_workers=WORKERS, threads_per_worker=1, dashboard_address=None, silence_logs=50
+            )
+            dask = stack.enter_context(distributed.Client(cluster))
+            found["Dask"] = (
+                lambda function, items: dask.map(function, items, pure=False),
+                dask.gather,
+                lambda function, item: dask.submit(function, item, pure=False),
+            )
+        medians = {}
+        for count in (100, 1_000) if options.quick else (1_000, 10_000):
+            times = {name: [] for name in found}
+            for name, (start, gather, _) in found.items():
+                gather(start(nothing, list(range(20))))
+                for _ in range(1 if options.quick or count > 1_000 else 3):
+                    settle()
+                    begin = time.perf_counter()
+                    assert gather(start(nothing, list(range(count)))) == list(range(count))
+                    times[name].append(time.perf_counter() - begin)
+            medians[count] = {name: statistics.median(these) for name, these in times.items()}
+            contenders = [Contender(name, None) for name in found]
+            yield from report(f"gather-{count}", contenders, times, {"durable": "loxley"})
+        small, large = sorted(medians)
+        growth = {name: medians[large][name] / medians[small][name] for name in found}
+        for name in found:
+            yield {
+                "case": f"gather-growth-{small}-to-{large}",
+                "contender": name,
+                "seconds": round(medians[large][name], 9),
+                "ratio_to_loxley": round(growth[name] / growth["loxley"], 3),
+                "scaled_from_share": 1,
+                "growth": round(growth[name], 3),
+            }
+        times = {name: [] for name in found}
+        for _ in range(20 if options.quick else 100):
+            for name, (_, _, submit) in found.items():
+                begin = time.perf_counter()
+                submit(nothing, 1).result()
+                times[name].append(time.perf_counter() - begin)
+        contenders = [Contender(name, None) for name in found]
+        yield from report("gather-latency-of-one", contenders, times, {"durable": "loxley"})
+
+
 def scheduler(options):
     """`submit_task` beside a plain scheduler of the same interface, which scans every agent."""
     import loxley
@@ -220,10 +406,12 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="", type=lambda text: text.split(",") if text else [])
     parser.add_argument("--oracle", default=".")
+    parser.add_argument("--program", default="loxley")
     parser.add_argument("--filter", default="", type=lambda text: text.split(",") if text else [])
     options = parser.parse_args()
     options.wants = lambda case: not options.filter or any(t in case for t in options.filter)
-    for rows in (scheduler(options), pools(options)):
+    cases = (scheduler, pools, arrays, latency, gathering)
+    for rows in (case(options) for case in cases):
         for row in rows:
             if options.json:
                 print(json.dumps(row), flush=True)

@@ -9,15 +9,24 @@
     reason = "the report of a benchmark goes to standard output"
 )]
 
+#[cfg(feature = "system")]
 mod journal;
 mod measure;
+#[cfg(feature = "system")]
 mod policy;
 mod pool;
+#[cfg(feature = "system")]
 mod predict;
+#[cfg(feature = "system")]
 mod python;
+#[cfg(feature = "system")]
+mod quality;
 mod report;
+#[cfg(feature = "system")]
 mod run;
+#[cfg(feature = "system")]
 mod server;
+#[cfg(feature = "system")]
 mod sim;
 
 use std::time::Duration;
@@ -81,6 +90,15 @@ impl Options {
 enum Part {
     /// The work-stealing pool beside rayon, chili, forte, tokio and a plain crossbeam pool.
     Pool(pool::Arguments),
+    #[cfg(feature = "system")]
+    #[command(flatten)]
+    System(System),
+}
+
+/// Everything but the pool.
+#[cfg(feature = "system")]
+#[derive(Subcommand)]
+enum System {
     /// `loxley run` beside a bare process loop, xargs and a shell.
     Run(run::Arguments),
     /// The simulator beside SimPy, asimpy and a bare heap.
@@ -93,6 +111,8 @@ enum Part {
     Journal,
     /// The deciding core: a task's whole life, steals, rebalancing, memory, large graphs.
     Policy,
+    /// How good the decisions are: schedules of graphs, unequal agents, wrong costs, urgent tasks, deadlines.
+    Quality(quality::Arguments),
     /// The server, durable, with agents in processes of their own, beside the system itself.
     Server,
     /// Agents for `server`.
@@ -105,13 +125,22 @@ fn main() -> Result<()> {
     let mut report = Report::new(arguments.options.json);
     match arguments.part {
         Part::Pool(pool) => pool::run(&arguments.options, &pool, &mut report),
-        Part::Run(run) => run::run(&arguments.options, &run, &mut report),
-        Part::Sim(sim) => sim::run(&sim, &arguments.options, &mut report),
-        Part::Predict => predict::run(&arguments.options),
-        Part::Python(python) => python::run(&python, &arguments.options),
-        Part::Journal => journal::run(&arguments.options, &mut report),
-        Part::Policy => policy::run(&arguments.options, &mut report),
-        Part::Server => server::run(&arguments.options, &mut report),
-        Part::ServerAgents(agents) => server::agents(&agents),
+        #[cfg(feature = "system")]
+        Part::System(system) => run_system(system, &arguments.options, &mut report),
+    }
+}
+
+#[cfg(feature = "system")]
+fn run_system(part: System, options: &Options, report: &mut Report) -> Result<()> {
+    match part {
+        System::Run(run) => run::run(options, &run, report),
+        System::Sim(sim) => sim::run(&sim, options, report),
+        System::Predict => predict::run(options),
+        System::Python(python) => python::run(&python, options),
+        System::Journal => journal::run(options, report),
+        System::Policy => policy::run(options, report),
+        System::Quality(quality) => quality::run(options, &quality),
+        System::Server => server::run(options, report),
+        System::ServerAgents(agents) => server::agents(&agents),
     }
 }

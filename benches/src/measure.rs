@@ -7,6 +7,8 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// What a measured thing is to the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -46,16 +48,25 @@ pub(crate) struct Samples {
     pub(crate) name: &'static str,
     pub(crate) role: Role,
     pub(crate) values: Vec<f64>,
+    /// Processor time of the whole process over time, one per round; empty where it was not taken. Some
+    /// peers are fast because they never stop looking for work.
+    pub(crate) processors: Vec<f64>,
 }
 
 impl Samples {
-    /// A figure that was taken once.
-    pub(crate) fn single(name: &'static str, role: Role, value: f64) -> Self {
+    pub(crate) fn new(name: &'static str, role: Role, values: Vec<f64>) -> Self {
         Self {
             name,
             role,
-            values: vec![value],
+            values,
+            processors: Vec::new(),
         }
+    }
+
+    /// A figure that was taken once.
+    #[cfg(feature = "system")]
+    pub(crate) fn single(name: &'static str, role: Role, value: f64) -> Self {
+        Self::new(name, role, vec![value])
     }
 
     pub(crate) fn median(&self) -> f64 {
@@ -87,11 +98,7 @@ pub(crate) fn interleaved(effort: Effort, contenders: &mut [Contender<'_>]) -> V
         .iter_mut()
         .map(|contender| {
             (contender.run)();
-            Samples {
-                name: contender.name,
-                role: contender.role,
-                values: Vec::new(),
-            }
+            Samples::new(contender.name, contender.role, Vec::new())
         })
         .collect();
     let count = contenders.len();
@@ -102,11 +109,22 @@ pub(crate) fn interleaved(effort: Effort, contenders: &mut [Contender<'_>]) -> V
         }
         for turn in 0..count {
             let index = (round + turn) % count;
+            let (began, used) = (Instant::now(), processor_time());
             let value = (contenders[index].run)();
+            let used = processor_time() - used;
             samples[index].values.push(value);
+            samples[index]
+                .processors
+                .push(used.as_secs_f64() / began.elapsed().as_secs_f64());
         }
     }
     samples
+}
+
+/// User and system time of all threads of this process so far.
+pub(crate) fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
 /// The ratio of two contenders, taken round by round: its median and its spread.
@@ -177,11 +195,7 @@ mod tests {
 
     #[test]
     fn a_drift_of_the_machine_leaves_the_ratio_alone() {
-        let samples = |values: &[f64]| Samples {
-            name: "",
-            role: Role::Peer,
-            values: values.to_vec(),
-        };
+        let samples = |values: &[f64]| Samples::new("", Role::Peer, values.to_vec());
         let (ratio, spread) = ratio(&samples(&[1.0, 2.0, 8.0]), &samples(&[2.0, 4.0, 16.0]));
         assert_eq!((ratio, spread), (0.5, 0.0));
     }

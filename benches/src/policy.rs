@@ -1,4 +1,4 @@
-//! The deciding core alone: one thread, no I/O.
+//! The deciding core alone: one thread, no I/O, fed through the driver as the server's engine feeds it.
 //!
 //! The fleet has many agents with four to eight of sixteen skills, and a million queued tasks of fifty
 //! distinct skill sets and all priorities. The peer is the plain way to write such a scheduler: look at
@@ -12,11 +12,12 @@ use std::time::Instant;
 
 use anyhow::Result;
 use loxley_balance::Rng;
+use loxley_driver::Driver;
 use loxley_model::{
-    AgentId, AgentSpec, JobId, JobSpec, Lease, Outcome, Priority, SkillId, SkillSet, Span, TaskId,
-    TaskKind, TaskSpec, Time,
+    AgentId, AgentSpec, Dispatch, JobId, JobSpec, Lease, Outcome, Priority, SkillId, SkillSet,
+    Span, TaskId, TaskKind, TaskSpec, Time,
 };
-use loxley_policy::{Action, Config, Input, Scheduler};
+use loxley_policy::{Action, Config, Input};
 
 use crate::Options;
 use crate::measure::{Contender, Role, Samples, interleaved};
@@ -46,11 +47,11 @@ const FLEETS: [(&str, usize, f64); 4] = [
     ("lifecycle/10000", 10_000, 2_000.0),
 ];
 
-/// How many inputs a busy driver has at hand at once.
+/// How many answers of agents a busy server has at hand at once.
 const FRAME: usize = 64;
 
-/// Submit, place, start, finish: nanoseconds a task, with a million others queued. Inputs come in
-/// frames, as they do on a busy server, except where the case says otherwise.
+/// Submit, place, give, start, finish: nanoseconds a task, with a million others queued. Tasks and answers
+/// come in batches, as they do on a busy server, except where the case says otherwise.
 fn lifecycle(options: &Options, report: &mut Report, queued: usize) {
     let cycles = size(options, 300_000, 30_000);
     for (case, agents, goal) in FLEETS {
@@ -133,12 +134,7 @@ fn memory(options: &Options, report: &mut Report, queued: usize) {
         fleet.submit(queued);
         (resident_bytes() - before) / queued as f64
     };
-    let values = vec![measure()];
-    let samples = [Samples {
-        name: "loxley",
-        role: Role::Subject,
-        values,
-    }];
+    let samples = [Samples::single("loxley", Role::Subject, measure())];
     report.case("memory", "B/task", Some(Goal::AtMost(200.0)), &samples);
 }
 
@@ -168,7 +164,8 @@ fn graph(options: &Options, report: &mut Report) {
                 tasks: specs.into(),
             });
             let took = start.elapsed().as_secs_f64();
-            assert_eq!(fleet.scheduler.counts().submitted, tasks as u64);
+            let counts = fleet.driver.scheduler().counts();
+            assert_eq!(counts.submitted, tasks as u64);
             took
         })],
     );
@@ -182,14 +179,17 @@ fn graph(options: &Options, report: &mut Report) {
 
 /// A scheduler with agents and a stock of task kinds.
 struct Fleet {
-    scheduler: Scheduler,
+    driver: Driver,
     agents: usize,
     skill_sets: Vec<SkillSet>,
     kinds: Vec<Arc<TaskKind>>,
     rng: Rng,
     now: Time,
     next_task: u64,
-    actions: Vec<Action>,
+    /// What each agent holds, the oldest first.
+    in_hand: Vec<VecDeque<(TaskId, Lease)>>,
+    /// What was given last, until somebody looks.
+    given: Option<(TaskId, Lease)>,
 }
 
 impl Fleet {
@@ -203,18 +203,23 @@ impl Fleet {
             })
         });
         let mut fleet = Self {
-            scheduler: Scheduler::new(Config::default(), Time::ZERO),
+            driver: Driver::new(Config::default(), Time::ZERO),
             agents,
             kinds: kinds.collect(),
             skill_sets,
             rng,
             now: Time::ZERO,
             next_task: 0,
-            actions: Vec::new(),
+            in_hand: vec![VecDeque::new(); agents],
+            given: None,
         };
         for agent in 0..agents {
-            let skills = agent_skills(agent);
-            let spec = AgentSpec::new(AgentId(agent as u64), skills);
+            // As agents join a server.
+            let spec = AgentSpec {
+                slots: 2,
+                dispatch: Dispatch::KeepFull,
+                ..AgentSpec::new(AgentId(agent as u64), agent_skills(agent))
+            };
             fleet.handle(Input::AgentJoined(spec.into()));
         }
         fleet
@@ -228,8 +233,34 @@ impl Fleet {
 
     fn handle(&mut self, input: Input) {
         self.now = self.now + Span::from_micros(1);
-        self.actions.clear();
-        self.scheduler.handle(self.now, input, &mut self.actions);
+        self.driver.tell(self.now, input);
+        while let Some(action) = self.driver.next_action() {
+            self.carry_out(&action);
+        }
+    }
+
+    fn carry_out(&mut self, action: &Action) {
+        match *action {
+            Action::Assign {
+                task, agent, lease, ..
+            } => {
+                self.given = Some((task, lease));
+                if let Some(held) = self.in_hand.get_mut(agent.0 as usize) {
+                    held.push_back((task, lease));
+                }
+            }
+            Action::Retract {
+                task, agent, lease, ..
+            } => {
+                self.in_hand[agent.0 as usize].retain(|(_, held)| *held != lease);
+                self.driver.later(Input::TaskYielded {
+                    task,
+                    lease,
+                    yielded: true,
+                });
+            }
+            _ => {}
+        }
     }
 
     fn task(&mut self) -> TaskSpec {
@@ -252,7 +283,7 @@ impl Fleet {
             self.handle(Input::TasksSubmitted { job, tasks });
         }
         assert_eq!(
-            self.scheduler.counts().held,
+            self.driver.scheduler().counts().held,
             0,
             "every task has a capable agent"
         );
@@ -278,49 +309,39 @@ impl Fleet {
         let start = Instant::now();
         while !specs.is_empty() {
             let here = frame.min(specs.len());
-            for spec in specs.drain(..here) {
-                let job = JobSpec::new(JobId(spec.id.0));
-                let tasks = [spec].into();
-                self.handle(Input::TasksSubmitted { job, tasks });
+            let tasks: Arc<[TaskSpec]> = specs.drain(..here).collect();
+            let job = JobSpec::new(JobId(tasks[0].id.0));
+            self.handle(Input::TasksSubmitted { job, tasks });
+            let held: Vec<_> = (0..here).map(|_| self.next_in_hand()).collect();
+            self.warm_caches(&held);
+            for (task, lease) in held.iter().copied() {
+                self.handle(Input::TaskStarted { task, lease });
             }
-            let agents = self.agents as u64;
-            let asks = (0..here).map(|_| Input::WorkRequested {
-                agent: AgentId(self.rng.below(agents)),
-                want: 1,
-            });
-            let asks: Vec<Input> = asks.collect();
-            let mut held = Vec::with_capacity(here);
-            self.handle_frame(asks, |fleet| held.push(fleet.assigned()));
-            let starts = held.iter().copied();
-            let starts = starts.map(|(task, lease)| Input::TaskStarted { task, lease });
-            self.handle_frame(starts.collect(), |_| {});
-            let outcome = Outcome::Succeeded;
-            let ends = held.into_iter().map(|(task, lease)| Input::TaskFinished {
-                task,
-                lease,
-                outcome,
-            });
-            self.handle_frame(ends.collect(), |_| {});
+            self.warm_caches(&held);
+            for (task, lease) in held {
+                self.handle(Input::TaskFinished {
+                    task,
+                    lease,
+                    outcome: Outcome::Succeeded,
+                });
+            }
         }
         start.elapsed().as_nanos() as f64 / count as f64
     }
 
-    fn handle_frame(&mut self, inputs: Vec<Input>, mut after_each: impl FnMut(&Self)) {
-        if inputs.len() > 1 {
-            self.scheduler.foresee(&inputs);
-        }
-        for input in inputs {
-            self.handle(input);
-            after_each(self);
-        }
+    /// What the engine does with a batch of answers before it handles them.
+    fn warm_caches(&self, held: &[(TaskId, Lease)]) {
+        self.driver.warm_caches(held.iter().map(|(task, _)| *task));
     }
 
-    fn assigned(&self) -> (TaskId, Lease) {
-        let assigned = self.actions.iter().find_map(|action| match action {
-            Action::Assign { task, lease, .. } => Some((*task, *lease)),
-            _ => None,
-        });
-        assigned.expect("there is work for everybody")
+    /// The oldest task in the hands of an agent, which is some agent's next answer.
+    fn next_in_hand(&mut self) -> (TaskId, Lease) {
+        loop {
+            let agent = self.rng.index(self.agents);
+            if let Some(held) = self.in_hand[agent].pop_front() {
+                return held;
+            }
+        }
     }
 
     /// Explicit steals by random agents with empty queues; microseconds a steal.
@@ -340,8 +361,9 @@ impl Fleet {
         for turn in 0..count as u64 {
             self.handle(Input::StealRequested {
                 agent: AgentId(1_000_000 + turn % thieves),
+                onto_queue: false,
             });
-            held.push(self.assigned());
+            held.push(self.given.take().expect("there is work for everybody"));
         }
         let micros = start.elapsed().as_secs_f64() * 1e6 / count as f64;
         for (task, lease) in held {
@@ -351,12 +373,14 @@ impl Fleet {
                 outcome: Outcome::Succeeded,
             });
         }
+        // There is as much to steal in the next round.
+        self.submit(count);
         micros
     }
 
     /// A pass that moves up to `moves` tasks to a thousand new, empty agents; milliseconds.
     fn rebalance(&mut self, moves: u32) -> f64 {
-        let mut config = self.scheduler.config().clone();
+        let mut config = self.driver.scheduler().config().clone();
         config.work_stealing.max_steal_per_cycle = moves;
         config.thresholds.idle_threshold = 20;
         self.handle(Input::ConfigChanged(Box::new(config)));

@@ -16,6 +16,8 @@ const PEERS: &[&str] = &[
     "cloudpickle>=2.2",
     "joblib",
     "distributed",
+    "numpy",
+    "ray",
 ];
 
 /// How the Python package is measured.
@@ -24,6 +26,9 @@ pub(crate) struct Arguments {
     /// Use this interpreter, which has Loxley and the peers, instead of making an environment.
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
+    /// Use this `loxley` for the cases with a server, instead of building one.
+    #[arg(long, value_name = "PATH")]
+    program: Option<PathBuf>,
 }
 
 pub(crate) fn run(arguments: &Arguments, options: &Options) -> Result<()> {
@@ -34,11 +39,17 @@ pub(crate) fn run(arguments: &Arguments, options: &Options) -> Result<()> {
         Some(python) => python.clone(),
         None => environment(root)?,
     };
+    let program = match &arguments.program {
+        Some(program) => program.clone(),
+        None => program(root)?,
+    };
     let mut command = Command::new(python);
     command
         .arg(root.join("benches/peers/python_peers.py"))
         .arg("--oracle")
-        .arg(root.join("crates/python/tests"));
+        .arg(root.join("crates/python/tests"))
+        .arg("--program")
+        .arg(program);
     if options.json {
         command.arg("--json");
     }
@@ -52,6 +63,16 @@ pub(crate) fn run(arguments: &Arguments, options: &Options) -> Result<()> {
         command.arg("--only").arg(options.only.join(","));
     }
     finish(command)
+}
+
+/// The program with the server, built.
+fn program(root: &Path) -> Result<PathBuf> {
+    let mut command = Command::new("cargo");
+    command
+        .args(["build", "--release", "--quiet", "--bin", "loxley"])
+        .current_dir(root);
+    finish(command)?;
+    Ok(root.join("target/release/loxley"))
 }
 
 /// An environment with the wheel and the peers. The wheel is built anew each time.

@@ -64,6 +64,9 @@ struct Figure {
     median: f64,
     min: f64,
     spread: f64,
+    /// Processor time over time: how many processors it kept busy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    processors: Option<f64>,
 }
 
 impl Report {
@@ -159,6 +162,8 @@ impl Figure {
             median: samples.median(),
             min: samples.min(),
             spread: samples.spread(),
+            processors: (!samples.processors.is_empty())
+                .then(|| measure::quantile(&samples.processors, 0.5)),
         }
     }
 }
@@ -195,6 +200,9 @@ impl fmt::Display for Line<'_> {
                 short(figure.min),
                 figure.spread * 50.0
             )?;
+            if let Some(processors) = figure.processors {
+                write!(f, "  {processors:.2} processors")?;
+            }
         }
         Ok(())
     }
@@ -215,11 +223,7 @@ mod tests {
     use super::*;
 
     fn samples(name: &'static str, role: Role, value: f64) -> Samples {
-        Samples {
-            name,
-            role,
-            values: vec![value],
-        }
+        Samples::new(name, role, vec![value])
     }
 
     #[test]

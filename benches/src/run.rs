@@ -47,35 +47,40 @@ pub(crate) fn run(options: &Options, arguments: &Arguments, report: &mut Report)
     Ok(())
 }
 
-/// 2 slots, `true` without an argument: with one, it reads its translations, which costs more than
-/// everything else here.
+/// 2 slots, `true` with an item each, as people use it: the loop passes an argument, too. (With one, `true`
+/// reads its translations, so each takes longer than without, in every row.) Once with items that are known at
+/// once, once with items that come through a pipe.
 fn no_op_tasks(options: &Options, loxley: &Path, report: &mut Report) {
     let count: usize = if options.quick { 300 } else { 5_000 };
     // GNU parallel takes several times as long: a fifth of the tasks is enough to see.
     let few = count / 5;
     let per_task = |seconds: f64| seconds * 1e6 / count as f64;
+    let shell = |line: String| seconds(Command::new("sh").args(["-c", &line]));
     let array = format!("1-{count}");
     let mut contenders = vec![
         Contender::new("loxley", Role::Subject, || {
-            let words = ["run", "--jobs", "2", "--no-item", "--array", &array, "true"];
+            let words = ["run", "--jobs", "2", "--array", &array, "true"];
             per_task(seconds(Command::new(loxley).args(words)))
         }),
-        Contender::new("spawn loop", Role::Floor, || per_task(spawn_loop(count, 2))),
+        Contender::new("loxley, items by a pipe", Role::Subject, || {
+            let line = format!("seq {count} | {} run --jobs 2 true", loxley.display());
+            per_task(shell(line))
+        }),
+        Contender::new("spawn loop", Role::Floor, || {
+            per_task(spawn_loop_with_items(count, 2))
+        }),
         Contender::new("xargs", Role::Peer, || {
-            // `-I` takes the item out of the command.
-            let line = format!("seq {count} | xargs -P 2 -I @ true");
-            per_task(seconds(Command::new("sh").args(["-c", &line])))
+            per_task(shell(format!("seq {count} | xargs -P 2 -n 1 true")))
         }),
     ];
     if has_gnu_parallel() {
         contenders.push(Contender::new("GNU parallel", Role::Peer, move || {
-            let line = format!("seq {few} | parallel -j 2 -n0 true");
-            seconds(Command::new("sh").args(["-c", &line])) * 1e6 / few as f64
+            shell(format!("seq {few} | parallel -j 2 true")) * 1e6 / few as f64
         }));
     }
     contenders.retain(|contender| options.admits(contender.name()));
     let samples = interleaved(options.effort(), &mut contenders);
-    let goal = Goal::Times(1.15, "spawn loop");
+    let goal = Goal::Times(1.05, "spawn loop");
     report.case("no-op tasks", "µs/task", Some(goal), &samples);
 }
 
@@ -160,13 +165,32 @@ fn start_up(options: &Options, loxley: &Path, report: &mut Report) {
 
 /// Starts so many processes, a few at once, and waits for each: what the system itself needs.
 pub(crate) fn spawn_loop(count: usize, slots: usize) -> f64 {
+    spawn_each(count, slots, |_, command| command)
+}
+
+/// The same, with an argument for each.
+fn spawn_loop_with_items(count: usize, slots: usize) -> f64 {
+    spawn_each(count, slots, |number, command| {
+        command.arg((number + 1).to_string())
+    })
+}
+
+fn spawn_each(
+    count: usize,
+    slots: usize,
+    prepare: impl Fn(usize, &mut Command) -> &mut Command + Sync,
+) -> f64 {
     let started = AtomicUsize::new(0);
     let begun = Instant::now();
     thread::scope(|scope| {
         for _ in 0..slots {
             scope.spawn(|| {
-                while started.fetch_add(1, Ordering::Relaxed) < count {
-                    seconds(&mut Command::new("/bin/true"));
+                loop {
+                    let number = started.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        return;
+                    }
+                    seconds(prepare(number, &mut Command::new("/bin/true")));
                 }
             });
         }

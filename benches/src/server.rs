@@ -18,16 +18,15 @@ use crate::measure::{Contender, Role, Samples, interleaved};
 use crate::report::{Goal, Report};
 use crate::run::{heavy_tailed, seconds, spawn_loop};
 
-pub(crate) use fleet::{AgentArguments, agents};
-
-use fleet::Fleet;
+pub(crate) use fleet::{AgentArguments, Fleet, agents};
 
 type Case = fn(&Options, &mut Report) -> Result<()>;
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> Result<()> {
-    let cases: [(&str, Case); 9] = [
+    let cases: [(&str, Case); 10] = [
         ("no-op functions", no_op_functions),
         ("processes", processes),
+        ("four agents", four_agents),
         ("round trip", round_trips::native),
         ("memory", memory),
         ("heavy tail", heavy_tail),
@@ -73,7 +72,7 @@ fn function(name: &str) -> Work {
     })
 }
 
-fn command(words: &[&str]) -> Work {
+pub(crate) fn command(words: &[&str]) -> Work {
     Work::Command(CommandRequest {
         words: words.iter().map(|word| (*word).to_owned()).collect(),
         ..CommandRequest::default()
@@ -124,6 +123,34 @@ fn processes(options: &Options, report: &mut Report) -> Result<()> {
     let samples = interleaved(options.effort(), &mut contenders);
     let goal = Goal::Times(1.15, "spawn loop");
     report.case("processes", "µs/task", Some(goal), &samples);
+    Ok(())
+}
+
+/// `true`, on four agents with one slot each, in processes of their own, on however few cores there are.
+fn four_agents(options: &Options, report: &mut Report) -> Result<()> {
+    let count = if options.quick { 400 } else { 2_000 };
+    let per_task = |seconds: f64| seconds * 1e6 / count as f64;
+    let job = array(command(&["true"]), count);
+    let fleet = Fleet::start(true, 4, 1, 1)?;
+    let volatile = Fleet::start(false, 4, 1, 1)?;
+    let one = Fleet::start(true, 1, 1, 2)?;
+    let mut contenders = vec![
+        Contender::new("loxley", Role::Subject, || per_task(fleet.time(&job))),
+        Contender::new("without a journal", Role::Floor, || {
+            per_task(volatile.time(&job))
+        }),
+        Contender::new("one agent with two slots", Role::Floor, || {
+            per_task(one.time(&job))
+        }),
+        Contender::new("spawn loop", Role::Floor, || per_task(spawn_loop(count, 2))),
+        Contender::new("spawn loop, four at once", Role::Floor, || {
+            per_task(spawn_loop(count, 4))
+        }),
+    ];
+    contenders.retain(|contender| options.admits(contender.name()));
+    let samples = interleaved(options.effort(), &mut contenders);
+    let goal = Goal::Times(1.15, "spawn loop");
+    report.case("four agents", "µs/task", Some(goal), &samples);
     Ok(())
 }
 

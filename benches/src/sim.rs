@@ -108,11 +108,7 @@ fn deque_ns_per_event(tasks: u32) -> f64 {
 fn deque_memory(tasks: u32, report: &mut Report) {
     let (setup, mut nobody) = (deque_setup(tasks), ());
     let bytes = DequeWorld::new(&setup, 1, &mut nobody).bytes_per_task();
-    let samples = Samples {
-        name: "loxley",
-        role: Role::Subject,
-        values: vec![bytes],
-    };
+    let samples = Samples::single("loxley", Role::Subject, bytes);
     // A deque has room for a whole number of tasks, so a few of 64 deques have one place to spare.
     report.case(
         "sim/deque-memory",

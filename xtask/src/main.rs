@@ -6,6 +6,7 @@
 
 mod fuzz;
 mod python;
+mod rayon;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ cargo xtask test          everything CI checks (format, lints, tests, quick mode
 cargo xtask test --long   the same, with the long sweeps and the exhaustive models
 cargo xtask test NAME...  only the named steps
 cargo xtask steps         the names of the steps
+cargo xtask wheel         the Python wheel as it is released, with the program in it: target/python-wheels
 cargo xtask fuzz NAME [SECONDS]  one fuzz target with libFuzzer, guided by coverage";
 
 fn main() -> Result<()> {
@@ -28,6 +30,7 @@ fn main() -> Result<()> {
         ["test", rest @ ..] => test(rest),
         ["fuzz", target] => fuzz::long(&Suite::new(false)?, target, "60"),
         ["fuzz", target, seconds] => fuzz::long(&Suite::new(false)?, target, seconds),
+        ["wheel"] => python::wheel(&Suite::new(false)?),
         ["steps"] => {
             for step in STEPS {
                 eprintln!("{:10} {}", step.name, step.about);
@@ -55,7 +58,7 @@ struct Step {
 const STEPS: &[Step] = &[
     Step {
         name: "tidy",
-        about: "what no lint can see: arrows between crates, unsafe",
+        about: "what no lint can see: arrows between crates, purity",
         run: tidy::check,
     },
     Step {
@@ -69,9 +72,9 @@ const STEPS: &[Step] = &[
         run: clippy,
     },
     Step {
-        name: "browser",
-        about: "Chromium for the tests of reports: installed where it is missing and may be",
-        run: browser,
+        name: "others",
+        about: "what tests look at or compare with (Chromium, GNU parallel): installed where it may be",
+        run: others,
     },
     Step {
         name: "unit",
@@ -94,9 +97,34 @@ const STEPS: &[Step] = &[
         run: python::test,
     },
     Step {
+        name: "deploy",
+        about: "the manifests of Kubernetes, by their schema (units and options: see `unit`)",
+        run: python::manifests,
+    },
+    Step {
+        name: "chaos",
+        about: "long: kills and stops of a server and its agents, for an hour or LOXLEY_CHAOS_SECONDS",
+        run: chaos,
+    },
+    Step {
         name: "loom",
         about: "model checks of the pool's lock-free parts; long: of the whole pool too",
         run: loom,
+    },
+    Step {
+        name: "rayon",
+        about: "the tests of rayon and rayon-core, unchanged, on our pool",
+        run: rayon::test,
+    },
+    Step {
+        name: "rayon-users",
+        about: "long: packages that use rayon on our pool, their tests and their speed",
+        run: rayon::test_users,
+    },
+    Step {
+        name: "memcheck",
+        about: "long: valgrind over the pool's basic tests",
+        run: memcheck,
     },
 ];
 
@@ -139,21 +167,29 @@ fn fmt(suite: &Suite) -> Result<()> {
     suite.cargo(&["fmt", "--all", "--check"])
 }
 
+/// What a first build leaves out, and releases have.
+const RELEASE_FEATURES: &str = "loxley-cli/otlp";
+
 fn clippy(suite: &Suite) -> Result<()> {
-    suite.cargo(&[
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--quiet",
-        "--",
-        "-D",
-        "warnings",
-    ])
+    const WORKSPACE: &[&str] = &["clippy", "--workspace", "--all-targets", "--quiet"];
+    const STRICTLY: &[&str] = &["--", "-D", "warnings"];
+    suite.cargo(&[WORKSPACE, STRICTLY].concat())?;
+    suite.cargo(&[WORKSPACE, &["--features", RELEASE_FEATURES], STRICTLY].concat())
 }
 
-/// The tests that look at pages skip themselves without Chromium; here is the chance to have it.
-fn browser(suite: &Suite) -> Result<()> {
-    if Path::new("/usr/bin/chromium").exists() {
+/// Programs that tests look at pages with or compare ours with, and the packages that bring them. Such tests skip
+/// themselves loudly without; here is the chance to have them.
+const OTHERS: &[(&str, &str)] = &[
+    ("/usr/bin/chromium", "chromium"),
+    ("/usr/bin/parallel", "parallel"),
+];
+
+fn others(suite: &Suite) -> Result<()> {
+    let missing = OTHERS
+        .iter()
+        .filter(|(program, _)| !Path::new(program).exists());
+    let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    if missing.is_empty() {
         return Ok(());
     }
     let may_install = Path::new("/usr/bin/apt-get").exists()
@@ -163,25 +199,19 @@ fn browser(suite: &Suite) -> Result<()> {
             .output()
             .is_ok_and(|output| output.stdout == b"0\n");
     if !may_install {
-        eprintln!("   no Chromium, and no right to install it: tests of pages are skipped");
+        eprintln!("   no {missing:?}, and no right to install it: tests that need it are skipped");
         return Ok(());
     }
-    for arguments in [
-        &["update", "-qq"][..],
-        &[
-            "install",
-            "-y",
-            "-qq",
-            "--no-install-recommends",
-            "chromium",
-        ],
-    ] {
+    let install = ["install", "-y", "-qq", "--no-install-recommends"];
+    for arguments in [&["update", "-qq"][..], &[&install[..], &missing].concat()] {
         let mut command = suite.command("apt-get");
         command
             .args(arguments)
             .env("DEBIAN_FRONTEND", "noninteractive");
         if let Err(error) = finish(command) {
-            eprintln!("   Chromium could not be installed ({error}): tests of pages are skipped");
+            eprintln!(
+                "   {missing:?} could not be installed ({error}): tests that need it are skipped"
+            );
             return Ok(());
         }
     }
@@ -194,6 +224,34 @@ fn unit(suite: &Suite) -> Result<()> {
     command.args(["test", "--workspace", "--all-targets", "--quiet"]);
     if !suite.long {
         command.env("PROPTEST_RNG_SEED", "20");
+    }
+    finish(command)?;
+    // Last, since it builds the program anew.
+    suite.cargo(&[
+        "test",
+        "--workspace",
+        "--quiet",
+        "--features",
+        RELEASE_FEATURES,
+        "--test",
+        "otlp",
+    ])
+}
+
+/// Alone on the machine: what is checked does not depend on time, but how much is found does.
+///
+/// Not in a short run yet: it has found one thing in its first three runs, and needs a record of quiet ones before it may
+/// decide over everybody's work.
+fn chaos(suite: &Suite) -> Result<()> {
+    if !suite.long && std::env::var_os("LOXLEY_CHAOS_SECONDS").is_none() {
+        eprintln!("   only in long runs, or with LOXLEY_CHAOS_SECONDS=60");
+        return Ok(());
+    }
+    let mut command = suite.command("cargo");
+    command.args(["test", "--quiet", "--workspace", "--test", "chaos"]);
+    command.args(["--", "--ignored", "--nocapture"]);
+    if suite.long && std::env::var_os("LOXLEY_CHAOS_SECONDS").is_none() {
+        command.env("LOXLEY_CHAOS_SECONDS", "3600");
     }
     finish(command)
 }
@@ -213,6 +271,30 @@ fn loom(suite: &Suite) -> Result<()> {
         let mut shuttle = suite.pool_model("shuttle");
         shuttle.env("LOXLEY_SHUTTLE", "5000");
         finish(shuttle)?;
+    }
+    Ok(())
+}
+
+/// What no lint and no model sees: reads of memory that was given back or never written, and leaks.
+fn memcheck(suite: &Suite) -> Result<()> {
+    if !suite.long {
+        eprintln!("   only in a long run");
+        return Ok(());
+    }
+    if suite.command("valgrind").arg("--version").output().is_err() {
+        eprintln!("   no valgrind: skipped");
+        return Ok(());
+    }
+    for (package, test) in [("loxley-pool", "basics"), ("rayon-core", "promises")] {
+        let mut command = suite.command("cargo");
+        command
+            .args(["test", "--quiet", "-p", package, "--test", test])
+            .args(["--", "--test-threads=1"])
+            .env(
+                "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER",
+                "valgrind --quiet --error-exitcode=1 --fair-sched=yes",
+            );
+        finish(command)?;
     }
     Ok(())
 }

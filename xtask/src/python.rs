@@ -1,4 +1,6 @@
 //! The Python package: built as a wheel, installed into an environment of its own, and tested there.
+//!
+//! The wheel brings the `loxley` program along, as one of its scripts (docs/decisions/0009).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +15,7 @@ const REQUIREMENTS: &[&str] = &[
     "pytest>=8",
     "pytest-timeout>=2.3",
     "mypy>=1.11",
+    "pyright[nodejs]>=1.1.380",
     "cloudpickle>=2.2",
     "numpy",
     "matplotlib",
@@ -21,6 +24,9 @@ const REQUIREMENTS: &[&str] = &[
 
 /// What is enough to run the tests under another interpreter than the one they are written for.
 const FEW_REQUIREMENTS: &[&str] = &["pytest", "pytest-timeout", "cloudpickle>=2.2", "numpy"];
+
+/// What a wheel may have, the program in it included.
+const WHEEL_BYTES_MAX: u64 = 25_000_000;
 
 /// Other interpreters on which a long run tries the same wheel, where they are installed.
 const OTHERS: &[&str] = &[
@@ -37,36 +43,114 @@ pub(crate) fn test(suite: &Suite) -> Result<()> {
         return Ok(());
     }
     let environment = Environment::make(suite, "python3", "python-venv", REQUIREMENTS)?;
-    // The tests of the client talk to a real server. Asked for as a part of the workspace, it is the
-    // one that other steps have built; alone, it would be built again with fewer features.
-    suite.cargo(&["build", "--quiet", "--workspace", "--bin", "loxley"])?;
-    let wheel = build_wheel(suite, &environment)?;
+    let wheel = build_wheel(suite, &environment, Profile::Debug)?;
     environment.install(&wheel)?;
     let mypy = ["--config-file", "pyproject.toml"];
     environment.run("mypy", &[&mypy[..], &["python/loxley"]].concat())?;
-    // As a program of somebody else sees it: only what the wheel brings along counts.
-    environment.run("mypy", &[&mypy[..], &["tests/typed_program.py"]].concat())?;
-    environment.run("pytest", &["--timeout", "120"])?;
+    let cpython = cpython_tests(suite);
+    environment.pytest(&wheel, cpython.as_deref())?;
     if suite.long {
         for python in OTHERS.iter().filter(|python| is_usable(suite, python)) {
             eprintln!("   the same wheel with {python}");
             let other = format!("{python}-venv");
             let other = Environment::make(suite, python, &other, FEW_REQUIREMENTS)?;
             other.install(&wheel)?;
-            other.run("pytest", &["--timeout", "120"])?;
+            other.pytest(&wheel, None)?;
         }
     }
     Ok(())
 }
 
-/// Builds the wheel: one file for every interpreter from 3.9 on.
-fn build_wheel(suite: &Suite, environment: &Environment<'_>) -> Result<PathBuf> {
+/// The manifests of `deploy/kubernetes` against the schema of Kubernetes.
+pub(crate) fn manifests(suite: &Suite) -> Result<()> {
+    if !is_usable(suite, "python3") {
+        eprintln!("   no Python 3.9 or newer: nobody has looked at the manifests");
+        return Ok(());
+    }
+    let environment = Environment::make(suite, "python3", "deploy-venv", &["kubernetes-validate"])?;
+    for entry in std::fs::read_dir(suite.root.join("deploy/kubernetes"))? {
+        let manifest = entry?.path().display().to_string();
+        environment.run("kubernetes-validate", &["--strict", "--quiet", &manifest])?;
+    }
+    Ok(())
+}
+
+/// `cargo xtask wheel`: the wheel as it is released.
+pub(crate) fn wheel(suite: &Suite) -> Result<()> {
+    let environment = Environment::make(suite, "python3", "python-venv", REQUIREMENTS)?;
+    let wheel = build_wheel(suite, &environment, Profile::Release)?;
+    let size = std::fs::metadata(&wheel)?.len();
+    eprintln!("{}: {:.1} MB", wheel.display(), size as f64 / 1e6);
+    ensure!(
+        size <= WHEEL_BYTES_MAX,
+        "a wheel may have {WHEEL_BYTES_MAX} bytes, this one has {size}"
+    );
+    Ok(())
+}
+
+/// CPython's own tests for the interpreter that runs ours: a folder with its package `test`. Most
+/// interpreters bring them along; Debian has them in a package of their own.
+fn cpython_tests(suite: &Suite) -> Option<PathBuf> {
+    let folder = suite.root.join("target/cpython-tests");
+    let module = folder.join("test/test_concurrent_futures.py");
+    if !module.exists() {
+        let fetched = fetch_cpython_tests(suite, &folder);
+        if let Err(error) = fetched {
+            eprintln!("   Debian's tests of CPython are not to be had: {error}");
+        }
+    }
+    module.exists().then_some(folder)
+}
+
+/// Unpacks Debian's package without installing it.
+fn fetch_cpython_tests(suite: &Suite, folder: &Path) -> Result<()> {
+    let version = "import sys; print('%d.%d' % sys.version_info[:2])";
+    let output = suite.command("python3").args(["-c", version]).output()?;
+    let version = String::from_utf8(output.stdout)?.trim().to_owned();
+    let downloads = folder.join("download");
+    std::fs::create_dir_all(&downloads)?;
+    let mut download = suite.command("apt-get");
+    download
+        .args(["download", "-qq"])
+        .arg(format!("libpython{version}-testsuite"))
+        .current_dir(&downloads);
+    finish(download)?;
+    let package = std::fs::read_dir(&downloads)?
+        .next()
+        .context("apt-get left nothing behind")??;
+    let mut unpack = suite.command("dpkg-deb");
+    unpack.arg("-x").arg(package.path()).arg(&downloads);
+    finish(unpack)?;
+    let tests = downloads.join(format!("usr/lib/python{version}/test"));
+    std::fs::rename(tests, folder.join("test"))?;
+    // The rest of the package `test` comes with the interpreter.
+    let both = "from pkgutil import extend_path\n\n__path__ = extend_path(__path__, __name__)\n";
+    std::fs::write(folder.join("test/__init__.py"), both)?;
+    Ok(())
+}
+
+/// Builds the wheel: one file for every interpreter from 3.9 on, with the program.
+fn build_wheel(suite: &Suite, environment: &Environment<'_>, profile: Profile) -> Result<PathBuf> {
     let folder = suite.root.join("target/python-wheels");
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;
     }
+    // Where maturin looks for what else is to be installed.
+    let scripts = suite.root.join("crates/python/loxley._core.data/scripts");
+    std::fs::create_dir_all(&scripts)?;
+    // Asked for as a part of the workspace, the program is the one that other steps have built; alone, it
+    // would be built again with fewer features.
+    let build = ["build", "--quiet", "--workspace", "--bin", "loxley"];
+    suite.cargo(&[&build[..], profile.flags()].concat())?;
+    let mut strip = suite.command("strip");
+    strip
+        .arg("-o")
+        .arg(scripts.join("loxley"))
+        .arg(profile.program(suite));
+    finish(strip)?;
     let out = folder.display().to_string();
-    environment.run("maturin", &["build", "--quiet", "--strip", "--out", &out])?;
+    let build = ["build", "--quiet", "--strip", "--out", &out];
+    environment.run("maturin", &[&build[..], profile.flags()].concat())?;
     let wheels = std::fs::read_dir(&folder)?
         .map(|entry| Ok(entry?.path()))
         .collect::<Result<Vec<_>>>()?;
@@ -79,6 +163,31 @@ fn build_wheel(suite: &Suite, environment: &Environment<'_>) -> Result<PathBuf> 
         "{name} is not for 3.9 and later"
     );
     Ok(wheel.clone())
+}
+
+/// How the wheel and the program in it are built.
+#[derive(Clone, Copy)]
+enum Profile {
+    Debug,
+    Release,
+}
+
+impl Profile {
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Debug => &[],
+            Self::Release => &["--release"],
+        }
+    }
+
+    /// Where the program is then.
+    fn program(self, suite: &Suite) -> PathBuf {
+        let folder = match self {
+            Self::Debug => "target/debug",
+            Self::Release => "target/release",
+        };
+        suite.root.join(folder).join("loxley")
+    }
 }
 
 fn is_usable(suite: &Suite, python: &str) -> bool {
@@ -120,20 +229,31 @@ impl<'a> Environment<'a> {
         self.run("python", &[&PIP_INSTALL[..], &again].concat())
     }
 
+    fn pytest(&self, wheel: &Path, cpython_tests: Option<&Path>) -> Result<()> {
+        let mut command = self.command("pytest", &["--timeout", "300", "--durations", "15"]);
+        command.env("LOXLEY_WHEEL", wheel);
+        if let Some(folder) = cpython_tests {
+            command.env("LOXLEY_CPYTHON_TESTS", folder);
+        }
+        finish(command)
+    }
+
     fn run(&self, program: &str, arguments: &[&str]) -> Result<()> {
+        finish(self.command(program, arguments))
+    }
+
+    fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.folder.join("bin").join(program));
         command
             .args(arguments)
             .current_dir(self.suite.root.join("crates/python"))
             .env("VIRTUAL_ENV", &self.folder)
-            .env(
-                "LOXLEY_PROGRAM",
-                self.suite.root.join("target/debug/loxley"),
-            );
+            // The tests of the client talk to a real server.
+            .env("LOXLEY_PROGRAM", Profile::Debug.program(self.suite));
         if self.suite.long {
             command.env("LOXLEY_TEST_LONG", "1");
         }
-        finish(command)
+        command
     }
 }
 

@@ -1,4 +1,5 @@
-//! Checks that no lint can express: which crate may depend on which, and where `unsafe` may live.
+//! Checks that no lint can express: which crate may depend on which, what the deciding core may depend on from
+//! outside, that what must be pure has no `std`, and that one file alone gives tasks to agents.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,24 +9,66 @@ use anyhow::{Context, Result, bail};
 
 use crate::Suite;
 
-/// The arrows of ARCHITECTURE.md: a crate may use these of our crates and no others.
+/// The arrows of ARCHITECTURE.md: a crate may use these of our crates and no others. Every crate has a row.
 const ARROWS: &[(&str, &[&str])] = &[
     ("balance", &[]),
     ("model", &[]),
     ("policy", &["model", "balance"]),
+    ("driver", &["policy", "model"]),
     ("config", &["policy", "model", "balance"]),
     ("pool", &["balance"]),
+    ("rayon-core", &["pool"]),
     ("journal", &["model"]),
     ("protocol", &[]),
     (
         "server",
-        &["api", "config", "journal", "model", "policy", "protocol"],
+        &[
+            "api", "config", "driver", "engine", "journal", "model", "policy", "protocol",
+        ],
     ),
-    ("agent", &["model", "pool", "balance", "protocol", "api"]),
-    ("api", &["model"]),
+    (
+        "engine",
+        &[
+            "api", "balance", "driver", "journal", "model", "policy", "protocol", "template",
+        ],
+    ),
+    ("template", &[]),
+    ("exec", &["template", "model", "pool", "balance"]),
+    ("agent", &["exec", "model", "balance", "protocol", "api"]),
+    ("api", &["model", "template"]),
     ("client", &["api", "model", "balance"]),
-    ("jobfile", &["config", "policy", "model", "agent"]),
+    ("jobfile", &["api", "config", "policy", "model"]),
+    ("sim", &["balance", "config", "driver", "model", "policy"]),
+    (
+        "loxley",
+        &[
+            "balance", "config", "driver", "model", "policy", "pool", "sim",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "agent", "api", "balance", "client", "config", "driver", "engine", "exec", "jobfile",
+            "journal", "model", "policy", "pool", "server", "sim",
+        ],
+    ),
+    (
+        "python",
+        &[
+            "agent", "api", "balance", "client", "config", "driver", "model", "policy", "sim",
+        ],
+    ),
+    (
+        "fuzz",
+        &[
+            "api", "balance", "config", "engine", "jobfile", "journal", "model", "policy",
+            "protocol", "server", "sim",
+        ],
+    ),
 ];
+
+/// What has no clock, no thread and no I/O, because it has no `std`.
+const PURE: &[&str] = &["balance", "model", "policy", "driver"];
 
 /// What the deciding core may depend on from outside: little enough to read in a day, and none of
 /// it with a clock, a thread, a socket or a random source.
@@ -43,9 +86,6 @@ pub(crate) fn check(suite: &Suite) -> Result<()> {
     let mut problems = Vec::new();
     for (name, allowed) in ARROWS {
         let manifest = crates.join(name).join("Cargo.toml");
-        if !manifest.exists() {
-            continue;
-        }
         for dependency in dependencies(&manifest)? {
             let Some(ours) = dependency.strip_prefix("loxley-") else {
                 continue;
@@ -55,16 +95,35 @@ pub(crate) fn check(suite: &Suite) -> Result<()> {
             }
         }
     }
+    for entry in fs::read_dir(&crates)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let known = ARROWS.iter().any(|(row, _)| name == *row);
+        if entry.path().join("Cargo.toml").exists() && !known {
+            problems.push(format!("crates/{} has no row of arrows", name.display()));
+        }
+    }
     for dependency in dependencies(&crates.join("policy/Cargo.toml"))? {
         if !POLICY_DEPENDENCIES.contains(&dependency.as_str()) {
             problems.push(format!("crates/policy must not depend on {dependency}"));
         }
     }
-    for core in ["balance", "model", "policy"] {
+    for core in PURE {
         let source = fs::read_to_string(crates.join(core).join("src/lib.rs"))?;
         if !source.contains("#![no_std]") {
             problems.push(format!(
                 "crates/{core} must be #![no_std]: it has no clock and no thread"
+            ));
+        }
+    }
+    for entry in fs::read_dir(crates.join("policy/src"))? {
+        let path = entry?.path();
+        let source = fs::read_to_string(&path)?;
+        let assigns = source.contains("actions.push(Action::Assign");
+        if assigns && path.file_name().is_none_or(|name| name != "settle.rs") {
+            problems.push(format!(
+                "only crates/policy/src/settle.rs may give tasks to agents, not {}",
+                path.display()
             ));
         }
     }

@@ -10,7 +10,7 @@ use super::peers::Tokio;
 ///
 /// Pools differ in how a worker is found again inside a closure (thread-local, or a context that
 /// is passed along), hence the [`Context`](Self::Context).
-pub(crate) trait ForkJoin: Sized {
+pub(crate) trait ForkJoin: Sized + Sync {
     type Context<'a>;
 
     /// Runs `root` on the pool and returns its result.
@@ -142,7 +142,7 @@ impl ForkJoin for Halves {
 }
 
 /// Independent closures, submitted from outside the pool or by one that runs on it.
-pub(crate) trait Spawner {
+pub(crate) trait Spawner: Sync {
     /// What a running closure spawns through.
     type Inside<'a>;
 
@@ -165,4 +165,20 @@ pub(crate) trait Spawner {
 pub(crate) trait SpawnWorkload {
     /// Runs the workload once and returns its figure, in the unit of the case.
     fn figure<P: Spawner>(&self, pool: &P) -> f64;
+}
+
+/// Closures that somebody waits for together, each of which may spawn more.
+pub(crate) trait Scoping: Spawner {
+    type Scope;
+
+    /// Calls `body` and returns when everything spawned in the scope is done. To be called on the pool.
+    fn scope(body: impl FnOnce(&Self::Scope) + Send);
+
+    fn spawn_scoped(scope: &Self::Scope, unit: impl FnOnce(&Self::Scope) + Send + 'static);
+}
+
+/// Something to measure on any pool that has scopes.
+pub(crate) trait ScopeWorkload {
+    /// Runs the workload once and returns its figure, in the unit of the case.
+    fn figure<P: Scoping>(&self, pool: &P) -> f64;
 }

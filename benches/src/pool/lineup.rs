@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use super::contract::{ForkJoin, ForkJoinWorkload, Halves, Sequential, SpawnWorkload, Spawner};
+use super::contract::{
+    ForkJoin, ForkJoinWorkload, Halves, ScopeWorkload, Scoping, Sequential, SpawnWorkload, Spawner,
+};
 use super::loxley::Loxley;
 #[cfg(feature = "peers")]
 use super::peers::{Chili, Crossbeam, Forte, Rayon, Tokio};
@@ -84,6 +86,22 @@ pub(super) fn spawners<W: SpawnWorkload>(workload: &W, workers: usize) -> Vec<Co
     };
     visit_spawners(&mut spawning);
     spawning.contenders
+}
+
+/// Every pool of `workers` workers that has scopes whose closures can spawn more, at the given work.
+pub(super) fn scoping<W: ScopeWorkload>(workload: &W, workers: usize) -> Vec<Contender<'_>> {
+    fn scoping<'a, P, W>(name: &'static str, role: Role, pool: P, workload: &'a W) -> Contender<'a>
+    where
+        P: Scoping + 'a,
+        W: ScopeWorkload,
+    {
+        Contender::new(name, role, move || workload.figure(&pool))
+    }
+    vec![
+        scoping("loxley", Role::Subject, Loxley::new(workers), workload),
+        #[cfg(feature = "peers")]
+        scoping("rayon", Role::Peer, Rayon::new(workers), workload),
+    ]
 }
 
 /// Building a pool of `workers` workers and dropping it again, in microseconds.

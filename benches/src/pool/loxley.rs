@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loxley_pool::{Pool, Priority};
 
-use super::contract::{ForkJoin, Spawner};
+use super::contract::{ForkJoin, Scoping, Spawner};
 
 pub(crate) struct Loxley(Arc<Pool>);
 
@@ -63,5 +63,18 @@ impl Spawner for Loxley {
 
     fn spawn_urgent(&self, unit: impl FnOnce() + Send + 'static) {
         drop(self.0.spawn_at(Priority::Highest, unit));
+    }
+}
+
+impl Scoping for Loxley {
+    type Scope = loxley_pool::Scope<'static>;
+
+    fn scope(body: impl FnOnce(&Self::Scope) + Send) {
+        loxley_pool::scope(body);
+    }
+
+    #[inline]
+    fn spawn_scoped(scope: &Self::Scope, unit: impl FnOnce(&Self::Scope) + Send + 'static) {
+        scope.spawn(unit);
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use loxley_agent::{Agent, AgentOptions, Functions};
 use loxley_api::{Access, JobInfo, JobRequest};
-use loxley_server::engine::Handle;
+use loxley_server::decider::Handle;
 use loxley_server::{Context, Server, ServerOptions, api};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -53,7 +53,7 @@ pub(crate) fn agents(arguments: &AgentArguments) -> Result<()> {
 }
 
 /// A server with its agents. They end with it.
-pub(super) struct Fleet {
+pub(crate) struct Fleet {
     pub(super) runtime: Runtime,
     context: Context,
     serving: Option<tokio::task::JoinHandle<Result<(), loxley_server::ServerError>>>,
@@ -64,7 +64,7 @@ pub(super) struct Fleet {
 
 impl Fleet {
     /// `processes` agents' processes of `count` agents with `slots` slots each.
-    pub(super) fn start(durable: bool, processes: u32, count: u32, slots: u32) -> Result<Self> {
+    pub(crate) fn start(durable: bool, processes: u32, count: u32, slots: u32) -> Result<Self> {
         let fleet = Self::start_in(tempfile::tempdir()?, durable)?;
         fleet.with_agents(processes, count, slots)
     }
@@ -130,7 +130,7 @@ impl Fleet {
     }
 
     /// Seconds from the submission of a job to its end.
-    pub(super) fn time(&self, job: &JobRequest) -> f64 {
+    pub(crate) fn time(&self, job: &JobRequest) -> f64 {
         let begun = Instant::now();
         let ended = self.runtime.block_on(async {
             let accepted = self.handle().submit(job, "bench").await?;

@@ -1,7 +1,7 @@
 //! The access file: where the server is, which certificate it has, and our token.
 //!
-//! The server writes `access.json` (role `admin`) into its directory at its first start; more are
-//! made by `loxley server token create`. Whoever can read the file can do what its role may, so it
+//! The server writes `access.json` (role `admin`) and `agent.json` (role `agent`, for agents on its machine) into
+//! its directory at its first start; more are made by `loxley server token create`. Whoever can read the file can do what its role may, so it
 //! has mode 0600, and a file that others can read is refused, as `ssh` refuses a key.
 
 use std::fs::{self, File, OpenOptions};
@@ -70,6 +70,8 @@ pub enum AccessError {
 impl Access {
     /// The name of the admin's access file in the server's directory.
     pub const FILE: &'static str = "access.json";
+    /// The name of the access file for agents on the server's machine.
+    pub const AGENT_FILE: &'static str = "agent.json";
     /// An access file has a few hundred bytes.
     const BYTES_MAX: u64 = 1 << 16;
 

@@ -3,17 +3,19 @@
 //! Everything is bounded, because it comes from the network: numbers, lengths, and the length of
 //! lists. A complaint names the place, as in `tasks[3].needs.cpus`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+
+use loxley_model::Rerun;
 
 use crate::{
-    ApiError, CommandRequest, Entries, FallbackRequest, FunctionRequest, JobRequest, Needs,
-    RetryRequest, TaskRequest, TokenRequest, Work,
+    ApiError, CommandRequest, Entries, ExtendRequest, FallbackRequest, FunctionRequest, JobRequest,
+    Needs, RetryRequest, TaskRequest, TokenRequest, Work,
 };
 
 /// The largest body of a request.
 pub const BODY_BYTES_MAX: usize = 64 << 20;
 /// The most tasks that a job may list; arrays count once.
-pub const TASKS_MAX: usize = 100_000;
+pub const TASKS_MAX: usize = 1_000_000;
 /// The most entries of an array.
 pub const ENTRIES_MAX: u64 = 100_000_000;
 /// The longest name, in bytes.
@@ -64,16 +66,30 @@ impl JobRequest {
             let message = format!("more than {ENTRIES_MAX} tasks in one job");
             return Err(invalid("tasks", message));
         }
+        at_most("done", self.done.len(), TASKS_MAX)?;
+        for numbers in &self.done {
+            if numbers.first == 0 || numbers.last < numbers.first || numbers.last > self.count() {
+                let message = "numbers of tasks go from 1 to as many as there are";
+                return Err(invalid("done", message));
+            }
+        }
+        if self.open && !self.tasks.iter().any(|task| task.entries.is_some()) {
+            return Err(invalid("open", "only an array takes more entries later"));
+        }
         let names = self.names()?;
         let mut tasks = self.tasks.iter().enumerate();
-        tasks.try_for_each(|(index, task)| task.check(&names).map_err(|error| at(index, error)))
+        tasks.try_for_each(|(index, task)| {
+            task.check(&names, self.open)
+                .map_err(|error| at(index, error))
+        })
     }
 
-    fn names(&self) -> Result<BTreeSet<&str>, ApiError> {
-        let mut names = BTreeSet::new();
+    /// The names of tasks, with how many each stands for.
+    fn names(&self) -> Result<BTreeMap<&str, u64>, ApiError> {
+        let mut names = BTreeMap::new();
         for (index, task) in self.tasks.iter().enumerate() {
             let Some(name) = &task.name else { continue };
-            if !names.insert(name.as_str()) {
+            if names.insert(name.as_str(), task.count()).is_some() {
                 let twice = invalid("name", format!("`{name}` is there twice"));
                 return Err(at(index, twice));
             }
@@ -83,27 +99,43 @@ impl JobRequest {
 }
 
 impl TaskRequest {
-    fn check(&self, names: &BTreeSet<&str>) -> Check {
+    fn check(&self, names: &BTreeMap<&str, u64>, open: bool) -> Check {
         optional_name("name", self.name.as_deref())?;
         match &self.run {
-            Work::Command(command) => command.check()?,
+            Work::Command(command) => command.check(self.entries.is_some())?,
             Work::Function(function) => function.check()?,
         }
-        if let Some(entries) = &self.entries {
+        // One that takes entries later may begin without any.
+        if let Some(entries) = &self.entries
+            && !(open && entries.count() == 0)
+        {
             entries.check()?;
         }
-        at_most("depends_on", self.depends_on.len(), LIST_MAX)?;
+        at_most("depends_on", self.depends_on.len(), TASKS_MAX)?;
+        let earlier = self.depends_on_tasks.len();
+        at_most("depends_on_tasks", earlier, TASKS_MAX)?;
         for dependency in &self.depends_on {
             known("depends_on", names, dependency)?;
         }
+        at_most("depends_on_each", self.depends_on_each.len(), TASKS_MAX)?;
+        for dependency in &self.depends_on_each {
+            known("depends_on_each", names, dependency)?;
+            self.as_many("depends_on_each", names, dependency)?;
+        }
         if let Some(FallbackRequest::Task(task)) = &self.fallback {
             known("fallback", names, task)?;
+            self.as_many("fallback", names, task)?;
         }
         at_most("skills", self.skills.len(), LIST_MAX)?;
         for skill in &self.skills {
             name("skills", skill)?;
         }
+        if self.rerun == Rerun::Never && (self.retry.retries > 0 || self.speculate) {
+            let message = "a task that must not run twice has no retries and no second copies";
+            return Err(invalid("rerun", message));
+        }
         optional_name("group", self.group.as_deref())?;
+        optional_name("kind", self.kind.as_deref())?;
         for (place, value) in [
             ("cost_sec", self.cost_sec),
             ("deadline_sec", self.deadline_sec),
@@ -124,16 +156,44 @@ impl TaskRequest {
         }
         optional_path("output.directory", self.output.directory.as_deref())
     }
+
+    /// What goes entry by entry has as many entries.
+    fn as_many(&self, place: &str, names: &BTreeMap<&str, u64>, other: &str) -> Check {
+        let (own, others) = (self.count(), names[other]);
+        if own == others {
+            return Ok(());
+        }
+        let message = format!("`{other}` stands for {others} tasks, this one for {own}");
+        Err(invalid(place, message))
+    }
+}
+
+impl ExtendRequest {
+    /// Whether the entries are in bounds.
+    pub fn check(&self) -> Check {
+        optional_name("task", self.task.as_deref())?;
+        self.entries.check()?;
+        if self.entries.count() > ENTRIES_MAX {
+            let message = format!("more than {ENTRIES_MAX} entries at once");
+            return Err(invalid("entries", message));
+        }
+        self.cost_sec
+            .map_or(Ok(()), |value| seconds("cost_sec", value))
+    }
 }
 
 impl CommandRequest {
-    fn check(&self) -> Check {
+    fn check(&self, is_array: bool) -> Check {
         at_most("run.command.words", self.words.len(), WORDS_MAX)?;
         if self.words.first().is_none_or(String::is_empty) {
             return Err(invalid("run.command.words", "the program is missing"));
         }
         for word in &self.words {
             text("run.command.words", word)?;
+        }
+        optional_path("run.command.shell", self.shell.as_deref())?;
+        if let Err(error) = self.template(is_array) {
+            return Err(invalid("run.command.words", error));
         }
         let variables = self.environment.len();
         at_most("run.command.environment", variables, ENVIRONMENT_MAX)?;
@@ -265,8 +325,8 @@ fn seconds(place: &str, value: f64) -> Check {
     ))
 }
 
-fn known(place: &str, names: &BTreeSet<&str>, task: &str) -> Check {
-    if names.contains(task) {
+fn known(place: &str, names: &BTreeMap<&str, u64>, task: &str) -> Check {
+    if names.contains_key(task) {
         return Ok(());
     }
     Err(invalid(place, format!("this job has no task `{task}`")))
@@ -326,6 +386,25 @@ mod tests {
         assert_eq!(
             complaint(|job| job.tasks[0].depends_on = vec!["first".to_owned()]),
             "tasks[0].depends_on: this job has no task `first`"
+        );
+        assert_eq!(
+            complaint(|job| {
+                job.tasks[0].name = Some("one".to_owned());
+                job.tasks[1].depends_on_each = vec!["one".to_owned()];
+                job.tasks[1].entries = Some(Entries::Lines(vec!["a".to_owned(), "b".to_owned()]));
+            }),
+            "tasks[1].depends_on_each: `one` stands for 1 tasks, this one for 2"
+        );
+        assert_eq!(
+            complaint(|job| {
+                job.tasks[0].run = Work::Command(CommandRequest {
+                    words: vec!["echo {2}".to_owned()],
+                    shell: Some("/bin/sh".to_owned()),
+                    ..CommandRequest::default()
+                });
+                job.tasks[0].entries = Some(Entries::Lines(vec!["a".to_owned()]));
+            }),
+            "tasks[0].run.command.words: {2} asks for list 2 of items, there are 1"
         );
         assert_eq!(
             complaint(|job| job.tasks[0].skills = vec!["a\nb".to_owned()]),

@@ -1,9 +1,9 @@
 //! What happens, while it happens.
 
-use loxley_model::{AgentId, JobId, TaskId};
+use loxley_model::{AgentId, JobId, JobState, TaskId};
 use serde::{Deserialize, Serialize};
 
-use crate::{JobState, TaskState};
+use crate::TaskState;
 
 /// Something that happened, with its place in the order of things.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

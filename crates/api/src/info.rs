@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use loxley_model::{AgentId, JobId, Priority, TaskId};
+use loxley_model::{AgentId, JobId, JobState, Priority, TaskId};
 use serde::{Deserialize, Serialize};
 
 use crate::{Needs, Role};
@@ -16,43 +16,6 @@ pub struct Page<T> {
     /// What to give as `before` (jobs) or `from` (tasks) for the next part; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
-}
-
-/// The state of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum JobState {
-    /// Another job must be over first.
-    Waiting,
-    /// Accepted, and not over.
-    Open,
-    /// Over: every task succeeded.
-    Succeeded,
-    /// Over: at least one task failed.
-    Failed,
-    /// Over: none failed, at least one was cancelled.
-    Cancelled,
-}
-
-impl JobState {
-    /// Whether nothing will change any more, unless somebody retries a task.
-    #[must_use]
-    pub const fn is_over(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
-    }
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Open => "open",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
 }
 
 /// The state of a task.
@@ -161,9 +124,15 @@ pub struct JobInfo {
     pub state: JobState,
     /// Where its tasks are.
     pub tasks: TaskCounts,
-    /// The id of its first task; the others follow without gaps.
+    /// The id of its first task; the others follow without gaps, unless entries were added later.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub first_task: TaskId,
+    /// The id of its last task so far.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub last_task: TaskId,
+    /// Whether entries may be added to it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub open: bool,
     /// Jobs that must be over first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<u64>))]
@@ -492,4 +461,8 @@ pub struct TokenInfo {
     pub user: String,
     /// When it was made.
     pub created_unix_ms: u64,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }

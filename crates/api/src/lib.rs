@@ -18,8 +18,10 @@ mod check;
 mod directory;
 mod error;
 mod event;
+mod figures;
 mod info;
 mod request;
+mod result;
 mod role;
 #[cfg(feature = "tls")]
 mod tls;
@@ -34,15 +36,20 @@ pub use check::{
 pub use directory::{DirectoryError, data_directory};
 pub use error::{ApiError, ErrorBody, ErrorCode};
 pub use event::{Event, EventKind};
+pub use figures::{BalanceFigure, Figures};
 pub use info::{
-    AgentInfo, AgentState, AttemptInfo, Explanation, FleetInfo, Health, JobInfo, JobState,
-    OutputTail, Page, Problem, ServerInfo, Severity, TaskCounts, TaskInfo, TaskState, TokenInfo,
-    Usage,
+    AgentInfo, AgentState, AttemptInfo, Explanation, FleetInfo, Health, JobInfo, OutputTail, Page,
+    Problem, ServerInfo, Severity, TaskCounts, TaskInfo, TaskState, TokenInfo, Usage,
 };
+pub use loxley_model::{DependencyFailure, JobState, Rerun, Unplaceable};
 pub use request::{
-    CommandRequest, ConfigRequest, DependencyFailure, Entries, FallbackRequest, FunctionRequest,
-    JobFilter, JobRequest, Near, Needs, OutputRule, RetryRequest, TaskFilter, TaskRequest,
-    TokenRequest, Unplaceable, Work,
+    CommandRequest, ConfigRequest, Entries, ExtendRequest, FallbackRequest, FunctionRequest,
+    JobFilter, JobRequest, Near, Needs, Numbers, OutputRule, RetryRequest, TaskFilter, TaskRequest,
+    TokenRequest, Work,
+};
+pub use result::{
+    EndsRequest, PIECE_BYTES_MAX, RESULT_BYTES_MAX, RESULT_INLINE_MAX, ResultName, ResultReference,
+    TaskEnd,
 };
 pub use role::{Permission, Role};
 #[cfg(feature = "tls")]

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use loxley_model::{JobId, Priority};
+use loxley_model::{DependencyFailure, JobId, JobState, Priority, Rerun, TaskId, Unplaceable};
+use loxley_template::{Template, TemplateError};
 use serde::{Deserialize, Serialize};
 
-use crate::{Blob, JobState, Role, TaskState};
+use crate::{Blob, Role, TaskState};
 
 /// Work to be done: one task, an array, or a graph of both.
 ///
@@ -40,8 +41,40 @@ pub struct JobRequest {
     /// How many tasks of a group may run at once in the whole fleet. Set by the job, stays after it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, u32>,
+    /// Whether more entries may be added to its arrays, until it is closed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub open: bool,
+    /// Tasks that are done already, by their number in the job from 1: they count as succeeded and do not run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub done: Vec<Numbers>,
     /// At least one.
     pub tasks: Vec<TaskRequest>,
+}
+
+/// Numbers from one to another, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Numbers {
+    /// The first.
+    pub first: u64,
+    /// The last.
+    pub last: u64,
+}
+
+/// Entries for an array of a job that is open.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ExtendRequest {
+    /// The name of the array; the first array of the job when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    /// What to do it for.
+    pub entries: Entries,
+    /// How long each is expected to run on an agent of speed 1; as the job says when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_sec: Option<f64>,
 }
 
 /// A task, or with `entries` as many tasks as there are entries.
@@ -54,12 +87,24 @@ pub struct TaskRequest {
     pub name: Option<String>,
     /// What to do.
     pub run: Work,
+    /// What kind of work it is. How long tasks take, and how good and fast agents are at them, is learned of each kind.
+    /// Absent: tasks with the same command, before an entry is put in, or the same function, are of one kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
     /// Do it once for each of these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entries: Option<Entries>,
     /// Names of tasks of this job that must succeed first; all entries of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<String>,
+    /// Names of arrays of this job with as many entries: each entry waits for the one in the same place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on_each: Vec<String>,
+    /// Numbers of tasks of earlier jobs that must succeed first. Of an array of more than 1,000 tasks
+    /// the server may not know the later ones yet: then it refuses the job.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<u64>))]
+    pub depends_on_tasks: Vec<TaskId>,
     /// What an agent must be able to do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<String>,
@@ -91,6 +136,9 @@ pub struct TaskRequest {
     /// Whether a second copy may run elsewhere when this one is slow.
     #[serde(default, skip_serializing_if = "is_false")]
     pub speculate: bool,
+    /// What becomes of it when its agent is lost.
+    #[serde(default, skip_serializing_if = "may_run_again")]
+    pub rerun: Rerun,
     /// Whether it saves checkpoints (`LOXLEY_CHECKPOINT`) and can go on from one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub checkpoints: bool,
@@ -112,8 +160,11 @@ impl TaskRequest {
         Self {
             name: None,
             run,
+            kind: None,
             entries: None,
             depends_on: Vec::new(),
+            depends_on_each: Vec::new(),
+            depends_on_tasks: Vec::new(),
             skills: Vec::new(),
             priority: Priority::NORMAL,
             cost_sec: None,
@@ -124,6 +175,7 @@ impl TaskRequest {
             hold_limit_sec: None,
             retry: RetryRequest::default(),
             speculate: false,
+            rerun: Rerun::default(),
             checkpoints: false,
             fallback: None,
             near: None,
@@ -154,15 +206,30 @@ pub enum Work {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CommandRequest {
-    /// The program and its arguments, exactly as they are: no shell is involved. In a task with
-    /// entries, `{}` inside a word stands for the entry and `{#}` for its number from 1.
+    /// The program and its arguments, exactly as they are, unless there is a `shell`. In a task with entries,
+    /// `{}` stands for the entry, `{.}`, `{/}`, `{//}` and `{/.}` for its parts as of a path, `{#}` for its number
+    /// from 1, and `{%}` for the number of the slot that runs it; in any other task braces mean themselves.
     pub words: Vec<String>,
+    /// The shell that reads the words, joined by blanks, as a line. The entry arrives as exactly its own bytes,
+    /// wherever it stands in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell: Option<String>,
     /// Added to the environment of the agent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
     /// Where it runs, on the agent; the agent's own directory when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
+}
+
+impl CommandRequest {
+    /// The command, ready to be filled, of an array or of a task of its own.
+    ///
+    /// # Errors
+    /// When a placeholder stands where it cannot be filled.
+    pub fn template(&self, is_array: bool) -> Result<Template, TemplateError> {
+        Template::of_task(&self.words, self.shell.as_deref(), is_array)
+    }
 }
 
 /// A function to call.
@@ -292,7 +359,7 @@ impl Default for RetryRequest {
 pub enum FallbackRequest {
     /// This result.
     Value(Blob),
-    /// Another task of the job, by name, which runs only then.
+    /// Another task of the job, by name, which runs only then; of an array, one with as many entries.
     Task(String),
 }
 
@@ -338,30 +405,6 @@ impl Default for OutputRule {
             directory: None,
         }
     }
-}
-
-/// What a failed dependency does to the tasks that wait for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum DependencyFailure {
-    /// They fail too.
-    #[default]
-    Fail,
-    /// They are skipped: cancelled, not failed.
-    Skip,
-}
-
-/// What becomes of a task that no registered agent can do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Unplaceable {
-    /// It waits, visibly, until an agent arrives.
-    #[default]
-    Hold,
-    /// The whole job is refused.
-    Refuse,
 }
 
 /// Which jobs of a list are wanted.
@@ -439,6 +482,10 @@ impl TokenRequest {
 
 const fn one() -> u64 {
     1
+}
+
+fn may_run_again(rerun: &Rerun) -> bool {
+    *rerun == Rerun::OnLoss
 }
 
 fn is_false(value: &bool) -> bool {

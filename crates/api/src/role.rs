@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// |---|---|---|---|---|
 /// | `admin` | yes | yes | yes | yes |
 /// | `submit` | yes | yes | no | no |
-/// | `agent` | no | no | yes | no |
+/// | `agent` | at results, for tasks that depend on them | no | yes | no |
 /// | `read` | yes | no | no | no |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

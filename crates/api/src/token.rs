@@ -24,10 +24,20 @@ impl Token {
     #[must_use]
     pub fn random() -> Self {
         let mut bytes = [0; 32];
-        SystemRandom::new()
-            .fill(&mut bytes)
-            .expect("the system gives random bytes");
-        Self(URL_SAFE_NO_PAD.encode(bytes))
+        loop {
+            SystemRandom::new()
+                .fill(&mut bytes)
+                .expect("the system gives random bytes");
+            let token = Self(URL_SAFE_NO_PAD.encode(bytes));
+            if token.is_plain_argument() {
+                return token;
+            }
+        }
+    }
+
+    /// Whether a person can paste it behind an option: with a dash in front it would be taken for options itself.
+    fn is_plain_argument(&self) -> bool {
+        !self.0.starts_with('-')
     }
 
     /// A token as somebody gave it; whether it is known is for the server to say.
@@ -144,6 +154,12 @@ impl TryFrom<String> for Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_is_never_taken_for_an_option() {
+        assert!(!Token::from_text("-wIbSsmj").is_plain_argument());
+        assert!((0..1_000).all(|_| Token::random().is_plain_argument()));
+    }
 
     #[test]
     fn tokens_differ_and_do_not_show_themselves() {

@@ -12,7 +12,9 @@
 //! 2 waiting) whole numbers alone make a variance near 1, so no less than that is asked for.
 //!
 //! A figure without data (no worker, nothing run, no sample) has no value and meets no target: it
-//! is reported as unknown, never as zero.
+//! is reported as unknown, never as zero. A verdict needs enough to judge: a run of a tenth of a second, two pieces of
+//! work for each worker, five of one kind. A ratio of durations compares work of one kind, where kinds are known
+//! ([`BalanceReport::with_kinds`]), and a long piece counts as a straggler only if it is a fiftieth of the run.
 
 use alloc::string::String;
 use core::fmt;
@@ -79,6 +81,25 @@ impl QueueDepths {
         self.weighted_variances += weight * variance;
     }
 
+    /// Adds what was noted elsewhere, or later.
+    pub fn merge(&mut self, other: &Self) {
+        self.weight += other.weight;
+        self.weighted_means += other.weighted_means;
+        self.weighted_variances += other.weighted_variances;
+        self.max = self.max.max(other.max);
+    }
+
+    /// What was noted since these had been all; the longest queue is that of both times.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            weight: self.weight - earlier.weight,
+            weighted_means: self.weighted_means - earlier.weighted_means,
+            weighted_variances: (self.weighted_variances - earlier.weighted_variances).max(0.0),
+            max: self.max,
+        }
+    }
+
     /// The variance of the queue lengths at one moment, averaged over the samples.
     #[must_use]
     pub fn variance(&self) -> Option<f64> {
@@ -132,6 +153,41 @@ pub enum Target {
     Above(f64),
 }
 
+/// How a figure compares with its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is on the right side.
+    Met,
+    /// It is not.
+    Missed,
+    /// It has a value, but of too little to say anything.
+    TooLittle,
+    /// There was nothing to compute it from.
+    Unknown,
+}
+
+impl Verdict {
+    /// In words.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Met => "met",
+            Self::Missed => "missed",
+            Self::TooLittle => "too little to judge",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// A verdict needs a run of at least this.
+const WALL_TO_JUDGE_NS: u64 = 100_000_000;
+/// So many pieces of work for each worker.
+const PIECES_TO_JUDGE: u64 = 2;
+/// So many pieces of one kind.
+const OF_A_KIND_TO_JUDGE: u64 = 5;
+/// A piece that takes less than this part of the run holds nobody up.
+const STRAGGLER_PART: u64 = 50;
+
 /// One figure of the balance report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {
@@ -143,16 +199,36 @@ pub struct Figure {
     pub target: Target,
     /// Whether value and target are shares, shown in per cent.
     pub is_share: bool,
+    /// Whether there is enough to compare the two.
+    pub is_enough: bool,
 }
 
 impl Figure {
-    /// Whether the target was met; nothing when the value is unknown.
+    /// Whether the target was met; nothing when the value is unknown or of too little.
     #[must_use]
     pub fn met(&self) -> Option<bool> {
-        self.value.map(|value| match self.target {
+        match self.verdict() {
+            Verdict::Met => Some(true),
+            Verdict::Missed => Some(false),
+            Verdict::TooLittle | Verdict::Unknown => None,
+        }
+    }
+
+    /// How it compares with its target.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let Some(value) = self.value else {
+            return Verdict::Unknown;
+        };
+        let is_met = match self.target {
             Target::Below(limit) => value < limit,
             Target::Above(limit) => value > limit,
-        })
+        };
+        match (self.is_enough, is_met) {
+            (false, _) => Verdict::TooLittle,
+            (true, true) => Verdict::Met,
+            (true, false) => Verdict::Missed,
+        }
     }
 }
 
@@ -161,20 +237,21 @@ impl Figure {
 /// ```
 /// use loxley_balance::{BalanceReport, Observations, QueueDepths, Sketch};
 ///
+/// let second = 1_000_000_000;
 /// let mut durations = Sketch::default();
-/// [40, 50, 60, 90].into_iter().for_each(|ns| durations.record(ns));
+/// [40, 50, 50, 50, 90].into_iter().for_each(|s| durations.record(s * second));
 /// let mut queue_depths = QueueDepths::default();
 /// queue_depths.sample([0, 1]);
 /// let report = BalanceReport::new(&Observations {
-///     busy_ns: &[130, 110],
-///     wall_ns: 130,
+///     busy_ns: &[150 * second, 130 * second],
+///     wall_ns: 150 * second,
 ///     durations: &durations,
 ///     queue_depths: &queue_depths,
 /// });
 /// assert_eq!(report.to_string(), "\
-/// load imbalance         1.08    target < 1.20    met
-/// straggler ratio        1.80    target < 2.00    met
-/// worker utilization     92.3 %  target > 90.0 %  met
+/// load imbalance         1.07    target < 1.20    met
+/// straggler ratio        1.79    target < 2.00    met
+/// worker utilization     93.3 %  target > 90.0 %  met
 /// queue-depth variance   0.25    target < 1.00    met");
 /// assert!(report.is_balanced());
 /// ```
@@ -188,6 +265,7 @@ pub struct BalanceReport {
     pub utilization: Figure,
     /// How unequal the queues were.
     pub queue_depth_variance: Figure,
+    wall_ns: u64,
 }
 
 impl BalanceReport {
@@ -202,32 +280,75 @@ impl BalanceReport {
     pub fn against(targets: &Targets, observations: &Observations<'_>) -> Self {
         let depths = observations.queue_depths;
         let scale = depths.mean().unwrap_or(0.0).max(1.0);
-        Self {
+        let pieces = observations.durations.count();
+        let workers = observations.busy_ns.len() as u64;
+        let is_long = observations.wall_ns >= WALL_TO_JUDGE_NS;
+        let is_shared = is_long && pieces >= PIECES_TO_JUDGE * workers;
+        let mut report = Self {
+            wall_ns: observations.wall_ns,
             load_imbalance: Figure {
                 name: "load imbalance",
                 value: load_imbalance(observations.busy_ns),
                 target: Target::Below(targets.load_imbalance),
                 is_share: false,
+                is_enough: is_shared,
             },
             straggler_ratio: Figure {
                 name: "straggler ratio",
-                value: straggler_ratio(observations.durations),
+                value: None,
                 target: Target::Below(targets.straggler_ratio),
                 is_share: false,
+                is_enough: false,
             },
             utilization: Figure {
                 name: "worker utilization",
                 value: utilization(observations.busy_ns, observations.wall_ns),
                 target: Target::Above(targets.utilization),
                 is_share: true,
+                is_enough: is_shared,
             },
             queue_depth_variance: Figure {
                 name: "queue-depth variance",
                 value: depths.variance(),
                 target: Target::Below(targets.queue_depth_dispersion * scale),
                 is_share: false,
+                is_enough: is_shared,
             },
-        }
+        };
+        report.compare_durations(core::iter::once(observations.durations));
+        report
+    }
+
+    /// The same report, with the straggler ratio of the kind of work where it is the worst: what is of another kind may
+    /// well take longer.
+    #[must_use]
+    pub fn with_kinds<'a>(mut self, kinds: impl IntoIterator<Item = &'a Sketch>) -> Self {
+        self.compare_durations(kinds);
+        self
+    }
+
+    fn compare_durations<'a>(&mut self, kinds: impl IntoIterator<Item = &'a Sketch>) {
+        let limit = match self.straggler_ratio.target {
+            Target::Below(limit) | Target::Above(limit) => limit,
+        };
+        let judged = |durations: &Sketch, ratio: f64| {
+            let (max, median) = (
+                durations.max().unwrap_or(0),
+                durations.median().unwrap_or(0),
+            );
+            let longer = max.saturating_sub(median);
+            self.wall_ns >= WALL_TO_JUDGE_NS
+                && durations.count() >= OF_A_KIND_TO_JUDGE
+                && (ratio < limit || longer >= self.wall_ns / STRAGGLER_PART)
+        };
+        let ratios = kinds.into_iter().filter_map(|durations| {
+            let ratio = straggler_ratio(durations)?;
+            Some((judged(durations, ratio), ratio))
+        });
+        // What can be judged comes before what cannot.
+        let worst = ratios.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        self.straggler_ratio.value = worst.map(|(_, ratio)| ratio);
+        self.straggler_ratio.is_enough = worst.is_some_and(|(enough, _)| enough);
     }
 
     /// The four figures, in the order in which they are reported.
@@ -283,11 +404,7 @@ impl fmt::Display for Figure {
             Target::Below(limit) => ('<', limit),
             Target::Above(limit) => ('>', limit),
         };
-        let verdict = match self.met() {
-            Some(true) => "met",
-            Some(false) => "missed",
-            None => "unknown",
-        };
+        let verdict = self.verdict().word();
         let limit = self.show(limit);
         write!(
             f,
@@ -323,6 +440,70 @@ impl fmt::Display for BalanceReport {
 mod tests {
     use super::*;
     use alloc::string::ToString;
+    use alloc::vec::Vec;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Two workers that were busy all the time, with these kinds of work.
+    fn with_wall(wall_ns: u64, kinds: &[&[u64]]) -> BalanceReport {
+        let all: Vec<u64> = kinds.concat();
+        let all = durations(&all);
+        let kinds: Vec<Sketch> = kinds.iter().map(|kind| durations(kind)).collect();
+        let observations = Observations {
+            busy_ns: &[wall_ns, wall_ns],
+            wall_ns,
+            durations: &all,
+            queue_depths: &QueueDepths::default(),
+        };
+        BalanceReport::new(&observations).with_kinds(&kinds)
+    }
+
+    #[test]
+    fn a_verdict_needs_enough_to_judge() {
+        let short = with_wall(SECOND / 100, &[&[1_000_000; 9], &[9_000_000; 9]]);
+        assert_eq!(short.straggler_ratio.verdict(), Verdict::TooLittle);
+        assert_eq!(short.utilization.verdict(), Verdict::TooLittle);
+        // Fewer pieces than twice the workers cannot be even.
+        let few = with_wall(SECOND, &[&[SECOND, SECOND, SECOND]]);
+        assert_eq!(few.load_imbalance.verdict(), Verdict::TooLittle);
+        assert_eq!(few.straggler_ratio.verdict(), Verdict::TooLittle);
+        // A hundredth of a second more holds nobody up in a run of ten.
+        let hiccup = [
+            SECOND / 1000,
+            SECOND / 1000,
+            SECOND / 1000,
+            SECOND / 1000,
+            SECOND / 100,
+        ];
+        let long = with_wall(10 * SECOND, &[&hiccup]);
+        assert_eq!(long.straggler_ratio.verdict(), Verdict::TooLittle);
+        assert_eq!(long.load_imbalance.verdict(), Verdict::Met);
+    }
+
+    #[test]
+    fn only_work_of_one_kind_is_compared() {
+        let even = with_wall(90 * SECOND, &[&[SECOND; 9], &[9 * SECOND; 9]]);
+        assert_eq!(even.straggler_ratio.value, Some(1.0));
+        assert_eq!(even.straggler_ratio.verdict(), Verdict::Met);
+        let odd = [SECOND, SECOND, SECOND, SECOND, 9 * SECOND];
+        let odd = with_wall(90 * SECOND, &[&odd, &[9 * SECOND; 9]]);
+        // A sketch knows its median to a percent.
+        let ratio = odd.straggler_ratio.value.unwrap_or_default();
+        assert!((8.9..=9.1).contains(&ratio), "{ratio}");
+        assert_eq!(odd.straggler_ratio.verdict(), Verdict::Missed);
+    }
+
+    #[test]
+    fn queue_lengths_of_a_part_of_the_time() {
+        let mut all = QueueDepths::default();
+        all.sample([0, 4]);
+        let before = all;
+        all.sample([1, 1]);
+        assert_eq!(all.since(&before).variance(), Some(0.0));
+        let mut merged = before;
+        merged.merge(&all.since(&before));
+        assert_eq!(merged, all);
+    }
 
     fn durations(values: &[u64]) -> Sketch {
         let mut sketch = Sketch::default();
@@ -386,8 +567,8 @@ mod tests {
         queue_depths.sample([10, 14]);
         let observations = Observations {
             busy_ns: &[1],
-            wall_ns: 1,
-            durations: &durations(&[1]),
+            wall_ns: SECOND,
+            durations: &durations(&[1, 1]),
             queue_depths: &queue_depths,
         };
         let report = BalanceReport::new(&observations);
@@ -403,6 +584,7 @@ mod tests {
             value: Some(value),
             target: Target::Below(1.2),
             is_share: false,
+            is_enough: true,
         };
         assert_eq!(at(1.2).met(), Some(false));
         assert_eq!(at(1.19).met(), Some(true));
@@ -438,9 +620,9 @@ mod tests {
         let mut queue_depths = QueueDepths::default();
         queue_depths.sample([0, 9]);
         let observations = Observations {
-            busy_ns: &[30, 10],
-            wall_ns: 40,
-            durations: &durations(&[10, 10, 50]),
+            busy_ns: &[30 * SECOND, 10 * SECOND],
+            wall_ns: 40 * SECOND,
+            durations: &durations(&[10, 10, 10, 10, 50].map(|s| s * SECOND)),
             queue_depths: &queue_depths,
         };
         let text = BalanceReport::new(&observations).to_string();

@@ -56,7 +56,7 @@ pub mod topology;
 pub mod victim;
 
 pub use backoff::{Backoff, Delay, Patience, Step};
-pub use figures::{BalanceReport, Observations, QueueDepths, Targets};
+pub use figures::{BalanceReport, Observations, QueueDepths, Targets, Verdict};
 pub use partition::{Assignment, PartitionError};
 pub use rng::Rng;
 pub use sketch::Sketch;

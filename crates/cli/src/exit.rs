@@ -24,6 +24,8 @@ pub(crate) enum Exit {
     Refused,
     /// 8: the time given for waiting is over.
     TimeUp,
+    /// 9: what was submitted may have been accepted, or not: nobody answered.
+    Uncertain,
     /// 1 to 100: so many tasks failed; 101: more.
     TasksFailed(u8),
     /// 130: somebody pressed Ctrl-C before the end.
@@ -44,6 +46,7 @@ impl From<Exit> for ExitCode {
             Exit::Unreachable => 6,
             Exit::Refused => 7,
             Exit::TimeUp => 8,
+            Exit::Uncertain => 9,
             Exit::TasksFailed(count) => count,
             Exit::Interrupted => 130,
             Exit::RunFailed => 255,

@@ -18,10 +18,11 @@ mod journal;
 mod run;
 mod sim;
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use crate::exit::Exit;
@@ -95,8 +96,33 @@ impl Command {
     }
 }
 
+/// The word that makes this program a guardian. Nobody but we ourselves starts one.
+const GUARDIAN: &str = "guardian";
+
+/// How tasks are ended if this process is killed: by itself, as another process.
+fn guardian_program() -> loxley_exec::GuardianProgram {
+    loxley_exec::GuardianProgram {
+        // Also when the file has been replaced meanwhile.
+        program: "/proc/self/exe".into(),
+        arguments: vec![GUARDIAN.into()],
+    }
+}
+
 fn main() -> ExitCode {
-    let command = match Cli::try_parse() {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == GUARDIAN) {
+        let words: Vec<_> = words.collect();
+        let stood = loxley_exec::stand_guard(&words);
+        return stood.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    let arguments = match arguments() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            complain(&error);
+            return Exit::RunFailed.into();
+        }
+    };
+    let command = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli.command,
         Err(refusal) => return refuse(&refusal),
     };
@@ -115,16 +141,48 @@ fn main() -> ExitCode {
     }
 }
 
+/// The command line. As with GNU parallel, `$PARALLEL` holds options that `run` always has.
+fn arguments() -> Result<Vec<OsString>> {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    let options = std::env::var_os("PARALLEL").filter(|options| !options.is_empty());
+    if let Some(options) = options
+        && arguments.get(1).is_some_and(|command| command == "run")
+    {
+        let words = loxley_exec::split_words(&options).with_context(|| {
+            let options = options.display();
+            format!("PARALLEL is `{options}`: options and quotations alone can be in it; `unset PARALLEL` does without")
+        })?;
+        arguments.splice(2..2, words);
+    }
+    Ok(arguments)
+}
+
 /// Help and version are answers, on standard output; the rest is a complaint, on standard error.
 fn refuse(refusal: &clap::Error) -> ExitCode {
-    // Whoever closed the stream does not want to know.
-    let _ = refusal.print();
     let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+    match is_run.then(|| advice(refusal)).flatten() {
+        Some(advice) => complain(&anyhow::Error::msg(advice)),
+        // Whoever closed the stream does not want to know.
+        None => _ = refusal.print(),
+    }
     match refusal.use_stderr() {
         false => Exit::Done.into(),
         true if is_run => Exit::RunFailed.into(),
         true => Exit::Usage.into(),
     }
+}
+
+/// What to say of an option of GNU parallel or xargs that `run` does not have.
+fn advice(refusal: &clap::Error) -> Option<String> {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    if refusal.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let ContextValue::String(option) = refusal.get(ContextKind::InvalidArg)? else {
+        return None;
+    };
+    let advice = run::other_options::advice(option)?;
+    Some(format!("{option} is not there: {advice}"))
 }
 
 fn complain(error: &anyhow::Error) {

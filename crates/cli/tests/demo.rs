@@ -49,7 +49,7 @@ fn every_claim_of_the_demo_holds() {
         "{}",
         scenes[1]
     );
-    // Whether a target is met depends on the machine; that it is said does not.
+    // Whether a target is met, and whether there is enough to judge, depends on the machine; the figures are there.
     for figure in [
         "load_imbalance",
         "straggler_ratio",
@@ -57,7 +57,7 @@ fn every_claim_of_the_demo_holds() {
         "queue_depth_variance",
     ] {
         assert!(
-            result["balance"][figure]["met"].is_boolean(),
+            result["balance"][figure]["value"].is_number(),
             "{}",
             result["balance"]
         );
@@ -79,7 +79,11 @@ fn the_text_ends_with_the_four_figures() {
         "queue-depth variance",
     ]) {
         assert!(line.starts_with(name), "{line}");
-        assert!(line.ends_with("met") || line.ends_with("missed"), "{line}");
+        let verdicts = ["met", "missed", "too little to judge"];
+        assert!(
+            verdicts.iter().any(|verdict| line.ends_with(verdict)),
+            "{line}"
+        );
     }
 }
 

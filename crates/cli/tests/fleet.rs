@@ -134,7 +134,11 @@ impl Fleet {
 }
 
 fn serve(directory: &Path, listen: &str) -> (Child, String) {
-    let mut server = Command::new(LOXLEY)
+    serve_with(Command::new(LOXLEY), directory, listen)
+}
+
+fn serve_with(mut command: Command, directory: &Path, listen: &str) -> (Child, String) {
+    let mut server = command
         .args([
             "server", "start", "--json", "--log", "warn", "--listen", listen, "--dir",
         ])
@@ -349,8 +353,36 @@ fn roles_hold_on_the_command_line() {
     let list = fleet.ok(&["server", "token", "list"]);
     assert_eq!(
         list,
-        "name   role   user\nadmin  admin  admin\nread   read   read\nagent  agent  agent\n"
+        "name          role   user\nadmin         admin  admin\nlocal-agents  agent  local-agents\n\
+         read          read   read\nagent         agent  agent\n"
     );
+}
+
+#[test]
+fn an_open_job_takes_entries_until_it_is_closed() {
+    let fleet = Fleet::new();
+    fleet.ok(&["submit", "--open", "--", "echo", "{#}", "{}"]);
+    fleet.ok(&["job", "extend", "last", "a", "b"]);
+    // Another job takes numbers in between.
+    fleet.ok(&["submit", "--wait", "--", "true"]);
+    fleet.ok(&["job", "extend", "1", "--array", "7-8"]);
+    until("four are done", || {
+        fleet.json(&["job", "info", "1", "--json"])[0]["tasks"]["succeeded"] == 4
+    });
+    let job = &fleet.json(&["job", "info", "1", "--json"])[0];
+    assert_eq!(
+        (&job["state"], &job["open"]),
+        (&"open".into(), &true.into())
+    );
+    fleet.ok(&["job", "close", "1"]);
+    fleet.ok(&["job", "wait", "1"]);
+    let tasks = fleet.json(&["task", "list", "1", "--json"]);
+    let entries: Vec<_> = tasks.iter().map(|task| task["entry"].clone()).collect();
+    assert_eq!(entries, ["a", "b", "7", "8"]);
+    assert_eq!(tasks[2]["does"], serde_json::json!(["echo", "3", "7"]));
+    assert_eq!(fleet.ok(&["job", "logs", "1"]), "1 a\n2 b\n3 7\n4 8\n");
+    assert_ne!(fleet.code(&["job", "extend", "1", "c"]), 0, "it is over");
+    assert_ne!(fleet.code(&["job", "close", "2"]), 0, "it was never open");
 }
 
 #[test]
@@ -369,6 +401,36 @@ fn a_task_that_nobody_can_do_is_explained_and_runs_when_somebody_can() {
         fleet.json(&["task", "info", "last", "--json"])[0]["agent"],
         "grace"
     );
+}
+
+#[test]
+fn whoever_waits_for_what_nobody_can_do_is_told_at_once() {
+    let fleet = Fleet::empty();
+    let mut waiting = fleet
+        .command()
+        .args(["submit", "--wait", "--skills", "juggling", "--", "true"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stderr = BufReader::new(waiting.stderr.take().unwrap());
+    let mut lines = stderr.lines().map(Result::unwrap);
+    let held = lines.next().unwrap();
+    assert!(held.contains("task 1 is held: no agent"), "{held}");
+    let remedy = lines.next().unwrap();
+    assert!(
+        remedy.contains("`loxley agent start --skills juggling`"),
+        "{remedy}"
+    );
+    let info = fleet.ok(&["job", "info", "last"]);
+    assert!(info.contains("task 1 is held"), "{info}");
+    let info = fleet.ok(&["task", "info", "1"]);
+    assert!(
+        info.contains("loxley agent start --skills juggling"),
+        "{info}"
+    );
+    waiting.kill().unwrap();
+    waiting.wait().unwrap();
 }
 
 #[test]
@@ -730,4 +792,134 @@ fn ctrl_c_ends_the_following_and_not_the_task() {
     let job = &fleet.json(&["job", "info", "last", "--json"])[0];
     assert_eq!(job["state"], "open");
     fleet.ok(&["job", "cancel", "last"]);
+}
+
+#[test]
+fn whoever_submits_to_a_server_that_dies_hears_that_it_may_have_been_accepted() {
+    let mut fleet = Fleet::empty();
+    fleet.kill_server();
+    // It dies when the job is on disk, and before it says so.
+    let mut command = Command::new(LOXLEY);
+    command.env("LOXLEY_FAILPOINT", "journal.after_commit@2");
+    let address = fleet.url.strip_prefix("https://").unwrap().to_owned();
+    (fleet.server, fleet.url) = serve_with(command, fleet.path(), &address);
+    let words = ["--", "echo", "once"];
+    let submit = ["submit", "--quiet", "--patience", "300ms"];
+    let output = fleet.run(&[&submit[..], &words].concat());
+    assert_eq!(output.status.code(), Some(9), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("may have been accepted"), "{said}");
+    let (_, rest) = said.split_once("the key `").unwrap();
+    let (key, _) = rest.split_once('`').unwrap();
+    fleet.server.wait().unwrap();
+    fleet.restart_server();
+    // The same with its key tells, and makes no second one.
+    let first = fleet.ok(&[&submit[..], &["--key", key], &words].concat());
+    assert_eq!(fleet.json(&["job", "list", "--json"]).len(), 1);
+    assert_eq!(first, "1\n");
+    let other = fleet.run(&["submit", "--key", key, "--", "echo", "other"]);
+    assert_eq!(other.status.code(), Some(7), "another content");
+    // One that is patient for long enough notices nothing: its server comes back.
+    fleet.kill_server();
+    let mut command = Command::new(LOXLEY);
+    command.env("LOXLEY_FAILPOINT", "journal.after_commit@2");
+    (fleet.server, fleet.url) = serve_with(command, fleet.path(), &address);
+    let patient = fleet
+        .command()
+        .args(["submit", "--quiet", "--", "true"])
+        .stdout(Stdio::piped())
+        .spawn();
+    let patient = patient.unwrap();
+    fleet.server.wait().unwrap();
+    fleet.restart_server();
+    let output = patient.wait_with_output().unwrap();
+    assert_eq!(
+        (output.status.code(), output.stdout),
+        (Some(0), b"2\n".to_vec())
+    );
+    assert_eq!(fleet.json(&["job", "list", "--json"]).len(), 2);
+}
+
+#[test]
+fn a_task_sees_nothing_of_ours_but_what_is_documented() {
+    let fleet = Fleet::new();
+    let access = fs::read_to_string(fleet.path().join("agent.json")).unwrap();
+    let access: Value = serde_json::from_str(&access).unwrap();
+    assert_eq!(access["role"], "agent");
+    // The agent of this test was started with LOXLEY_DIR in its environment.
+    let script = "env | grep ^LOXLEY_ | cut -d= -f1 | sort | tr '\\n' ' '; \
+                  tr '\\0' '\\n' < /proc/$PPID/environ | grep -c ^LOXLEY_";
+    fleet.run(&["submit", "--wait", "--array", "1", "--", "sh", "-c", script]);
+    let seen = fleet.ok(&["job", "logs", "last"]);
+    let documented =
+        "LOXLEY_ATTEMPT LOXLEY_ENTRY LOXLEY_JOB_ID LOXLEY_MARK LOXLEY_SLOT LOXLEY_TASK_ID";
+    assert_eq!(seen.trim(), format!("{documented} 0"));
+    let agents = fleet.json(&["agent", "list", "--json"]);
+    assert_eq!(agents[0]["name"], "ada");
+    assert_eq!(fleet.code(&["agent", "forget", "ada"]), 7, "it is here");
+}
+
+#[test]
+fn a_list_for_programs_has_all_tasks_and_one_for_people_says_when_it_has_not() {
+    let fleet = Fleet::empty();
+    fleet.ok(&["submit", "--array", "1-2500", "--", "true"]);
+    let rows = fleet.json(&["task", "list", "--json"]);
+    let ids: Vec<u64> = rows.iter().map(|row| row["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, (1..=2500).collect::<Vec<u64>>());
+    assert_eq!(
+        fleet
+            .json(&["task", "list", "--json", "--limit", "1001"])
+            .len(),
+        1001
+    );
+    let table = fleet.run(&["task", "list"]);
+    assert_eq!(
+        table.stdout.iter().filter(|byte| **byte == b'\n').count(),
+        1001
+    );
+    let said = String::from_utf8(table.stderr).unwrap();
+    assert!(said.contains("there are more tasks"), "{said}");
+}
+
+#[test]
+fn a_server_whose_journal_is_gone_says_so_and_does_not_begin_anew_by_itself() {
+    let mut fleet = Fleet::empty();
+    fleet.ok(&["submit", "--", "true"]);
+    fleet.kill_server();
+    for file in fs::read_dir(fleet.path()).unwrap() {
+        let path = file.unwrap().path();
+        if path
+            .file_name()
+            .unwrap()
+            .to_string_lossy()
+            .starts_with("journal.")
+        {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    let dir = fleet.path().to_str().unwrap();
+    let start = ["server", "start", "--listen", "127.0.0.1:0", "--dir", dir];
+    let output = fleet.run(&start);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("is gone") && said.contains("--new"), "{said}");
+    let mut command = Command::new(LOXLEY);
+    command.args([
+        "server",
+        "start",
+        "--new",
+        "--json",
+        "--log",
+        "warn",
+        "--listen",
+        "127.0.0.1:0",
+        "--dir",
+        dir,
+    ]);
+    fleet.server = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(fleet.server.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert!(fleet.json(&["job", "list", "--json"]).is_empty());
 }

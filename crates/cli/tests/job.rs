@@ -307,6 +307,16 @@ fn a_run_is_resumed_where_it_failed() {
     assert_eq!(code(&bench.run(&words)), Some(0));
     let ran = fs::read_to_string(bench.path("ran")).expect("it was written");
     assert_eq!(ran, "one\ntwo\ntwo\nthree\n");
+    let file = fs::read_to_string(bench.path("job.yaml")).expect("the file");
+    let changed = file.replace("echo one", "echo other");
+    fs::write(bench.path("job.yaml"), changed).expect("it is ours");
+    let refused = bench.run(&words);
+    assert_eq!(code(&refused), Some(255));
+    assert!(stderr(&refused).contains("another one than in the job log"));
+    assert_eq!(
+        fs::read_to_string(bench.path("ran")).expect("it is there"),
+        ran
+    );
 }
 
 #[test]

@@ -4,12 +4,12 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use loxley_engine::{RecoverError, replay};
 use loxley_journal::{
     AgentRow, Ended, Group, JobRow, JobState, Journal, MemoryJournal, Options, Position, Rows,
     SqliteJournal, TaskRow, Usage,
 };
 use loxley_model::{AgentId, Failure, JobId, Span, TaskId, Time};
-use loxley_server::engine::{RecoverError, replay};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -30,7 +30,7 @@ fn journal() -> TempDir {
 /// Two ticks, as a server writes them. They decide nothing, so the digest is that of nothing.
 fn facts() -> Vec<u8> {
     let with = |digest: u64| {
-        let (version, begun, ticks) = ([2], 0_u64.to_le_bytes(), [0, 3, 0, 3]);
+        let (version, begun, ticks) = ([4], 0_u64.to_le_bytes(), [0, 3, 0, 3]);
         [&version[..], &begun, &ticks, &digest.to_le_bytes()].concat()
     };
     let mut journal = MemoryJournal::new();

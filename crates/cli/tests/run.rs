@@ -301,6 +301,16 @@ fn a_log_lets_a_run_go_on_where_it_stopped() {
     assert_eq!(stdout(&again), "2\n3\n");
     let rest = run(&["--joblog", log, "--resume", command, ":::", "1", "2", "3"]);
     assert_eq!((stdout(&rest), code(&rest)), (String::new(), 0));
+    // Other items, or another command, are no continuation: nothing is left out without a word.
+    for other in [
+        [command, ":::", "4", "5"],
+        ["echo other {}", ":::", "1", "2"],
+    ] {
+        let refused = run(&[&["--joblog", log, "--resume"], &other[..]].concat());
+        assert_eq!((stdout(&refused), code(&refused)), (String::new(), 255));
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(said.contains("another one than in the job log"), "{said}");
+    }
 }
 
 #[test]
@@ -551,8 +561,10 @@ fn short_tasks_are_not_told_of_only_after_a_long_one() {
 fn tasks_ignore_the_signals_that_the_run_was_told_to_ignore_and_no_others() {
     let ignored = |before: &str| {
         let line = format!("{before} exec \"$0\" run -j1 \"grep SigIgn /proc/self/status\" ::: 1");
-        let output = Command::new("sh")
-            .args(["-c", &line, env!("CARGO_BIN_EXE_loxley")])
+        // Whoever runs the tests may ignore signals itself, as `nohup` does: those are put right first.
+        let output = Command::new("env")
+            .args(["--default-signal=HUP,INT,PIPE", "sh", "-c", &line])
+            .arg(env!("CARGO_BIN_EXE_loxley"))
             .stdin(Stdio::null())
             .output()
             .expect("it runs");
@@ -564,4 +576,31 @@ fn tasks_ignore_the_signals_that_the_run_was_told_to_ignore_and_no_others() {
     let usual = ignored("");
     assert_eq!(usual & (hangup | interrupt | pipe), 0);
     assert_eq!(ignored("trap '' HUP;"), usual | hangup);
+}
+
+/// What is built on a server's journal works on that of a run.
+#[test]
+fn a_run_can_be_written_down() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("kept");
+    let kept = path.to_str().expect("text");
+    let words = ["--journal", kept, "echo said {}; exit {}", ":::", "0", "3"];
+    assert_eq!(run(&words).status.code(), Some(1));
+    let journal = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_loxley"));
+        let output = command.arg("journal").args(words).args(["--dir", kept]);
+        let output = output.output().expect("it runs");
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{words:?}: {complaint}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    journal(&["check"]);
+    let export = journal(&["export"]);
+    for expected in ["slot 1", "ended\":\"failed\"", "exit_code\":3"] {
+        assert!(export.contains(expected), "{expected} in {export}");
+    }
+    let again = run(&["--journal", kept, "true", ":::", "1"]);
+    assert_eq!(again.status.code(), Some(255));
+    let complaint = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(complaint.contains("a new directory"), "{complaint}");
 }

@@ -1,6 +1,7 @@
 //! The client for programs without a runtime of their own.
 
 use std::io;
+use std::time::Duration;
 
 use loxley_api::{Access, JobInfo, JobRequest};
 use loxley_model::{JobId, TaskId};
@@ -36,6 +37,13 @@ impl Client {
             .map_err(unreachable)?;
         let client = crate::Client::new(access)?;
         Ok(Self { runtime, client })
+    }
+
+    /// The same client, which sends a submission again for so long when its answer got lost.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        let client = self.client.with_patience(patience);
+        Self { client, ..self }
     }
 
     /// Asks anything.

@@ -1,12 +1,13 @@
 //! Everything that can be asked of a server, with its types.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::Method;
 use loxley_api::{
-    Access, AgentInfo, ConfigRequest, Explanation, Health, JobFilter, JobInfo, JobRequest,
-    OutputTail, Page, ServerInfo, TaskFilter, TaskInfo, Token, TokenInfo, TokenRequest,
+    Access, AgentInfo, Blob, ConfigRequest, EndsRequest, Explanation, ExtendRequest, Figures,
+    Health, JobFilter, JobInfo, JobRequest, OutputTail, PIECE_BYTES_MAX, Page, ResultName,
+    ResultReference, ServerInfo, TaskEnd, TaskFilter, TaskInfo, Token, TokenInfo, TokenRequest,
 };
 use loxley_model::{AgentId, JobId, TaskId};
 
@@ -15,8 +16,12 @@ use crate::{ClientError, Events, Patience, Waiting};
 
 /// How long one request asks the server to wait. Shorter than what any proxy on the way endures.
 const LONG_POLL: Duration = Duration::from_secs(25);
-/// How often a submission is sent again when its answer got lost.
-const SUBMIT_ATTEMPTS: u32 = 5;
+/// How long a submission is sent again when its answer got lost.
+const SUBMIT_PATIENCE: Duration = Duration::from_secs(60);
+/// How long it is sent again to a server that takes nothing at present.
+const BUSY_PATIENCE: Duration = Duration::from_secs(5);
+/// How often a piece of a result is asked for again in a row: for some minutes.
+const READ_ATTEMPTS: u32 = 60;
 
 type Answer<T> = Result<T, ClientError>;
 
@@ -24,13 +29,24 @@ type Answer<T> = Result<T, ClientError>;
 #[derive(Clone, Debug)]
 pub struct Client {
     transport: Transport,
+    patience: Duration,
 }
 
 impl Client {
     /// A client of the server that an access file names. Nothing is sent yet.
     pub fn new(access: &Access) -> Answer<Self> {
         let transport = Transport::new(access)?;
-        Ok(Self { transport })
+        Ok(Self {
+            transport,
+            patience: SUBMIT_PATIENCE,
+        })
+    }
+
+    /// The same client, which sends a submission again for so long when its answer got lost; a minute, when
+    /// nobody says.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// Where the server is.
@@ -46,32 +62,47 @@ impl Client {
 
     /// Submits a job, and has the server wait up to so long for its end before it answers.
     ///
-    /// A job without a key gets one, so that a submission whose answer got lost can be sent again.
-    /// When nobody can be reached in the first place, this fails at once.
+    /// A job without a key gets one, so that a submission whose answer got lost can be sent again: until the
+    /// client's [patience](Self::with_patience) ends. When nobody can be reached in the first place, this fails
+    /// at once. [`ClientError::Uncertain`] means that the job may have been accepted.
     pub async fn submit_and_wait(&self, job: &JobRequest, wait: Duration) -> Answer<JobInfo> {
         let keyed = job.key.is_none().then(|| JobRequest {
             key: Some(Token::random().reveal().to_owned()),
             ..job.clone()
         });
         let job = keyed.as_ref().unwrap_or(job);
-        let mut patience = Patience::new();
-        let mut lost = 0;
+        let begun = Instant::now();
+        let mut pauses = Patience::new();
+        let mut may_be_accepted = false;
         loop {
             let ask = Ask::post("/v1/jobs").json(job);
             let ask = match wait {
                 Duration::ZERO => ask,
                 wait => ask.waiting("wait", wait.min(LONG_POLL)),
             };
-            match self.transport.json(ask).await {
-                Err(error) if error.is_passing() && lost < SUBMIT_ATTEMPTS => {
-                    if lost == 0 && matches!(error, ClientError::Unreachable { .. }) {
-                        return Err(error);
-                    }
-                    lost += 1;
-                    tokio::time::sleep(patience.next_pause()).await;
-                }
+            let error = match self.transport.json(ask).await {
+                Err(error) if error.is_passing() => error,
                 answer => return answer,
+            };
+            may_be_accepted |= error.may_be_carried_out();
+            let nobody_there = matches!(error, ClientError::Unreachable { .. });
+            let pause = pauses.next_pause();
+            let patience = match may_be_accepted {
+                true => self.patience,
+                // The server said no, for now.
+                false => self.patience.min(BUSY_PATIENCE),
+            };
+            if begun.elapsed() + pause < patience && (may_be_accepted || !nobody_there) {
+                tokio::time::sleep(pause).await;
+                continue;
             }
+            return Err(match may_be_accepted {
+                false => error,
+                true => ClientError::Uncertain {
+                    key: job.key.clone().unwrap_or_default(),
+                    source: Box::new(error),
+                },
+            });
         }
     }
 
@@ -117,6 +148,18 @@ impl Client {
     /// Gives the failed tasks of a job another chance.
     pub async fn retry_job(&self, job: JobId) -> Answer<JobInfo> {
         let ask = Ask::post(format!("{}/retry", job_path(job)));
+        self.transport.json(ask).await
+    }
+
+    /// Adds entries to an array of an open job. Not sent again when the answer is lost: that would add them twice.
+    pub async fn extend_job(&self, job: JobId, more: &ExtendRequest) -> Answer<JobInfo> {
+        let ask = Ask::post(format!("{}/entries", job_path(job))).json(more);
+        self.transport.json(ask).await
+    }
+
+    /// Adds nothing more to an open job: it is over when its last task is.
+    pub async fn close_job(&self, job: JobId) -> Answer<JobInfo> {
+        let ask = Ask::post(format!("{}/close", job_path(job)));
         self.transport.json(ask).await
     }
 
@@ -173,7 +216,87 @@ impl Client {
     /// The result of a task: what its function returned, or the value of its fallback.
     pub async fn result(&self, task: TaskId) -> Answer<Bytes> {
         let ask = Ask::get(format!("{}/result", task_path(task)));
-        Ok(self.transport.bytes(ask).await?.1)
+        self.whole_result(task, self.transport.bytes(ask).await?.1)
+            .await
+    }
+
+    /// A result, brought here if it is only a reference to one that is too large for the journal.
+    async fn whole_result(&self, task: TaskId, result: Bytes) -> Answer<Bytes> {
+        match ResultReference::from_bytes(&result) {
+            Some(reference) => self.read_result(task, &reference).await,
+            None => Ok(result),
+        }
+    }
+
+    /// How tasks ended, at most 1,000. Those that are not over are left out, and maybe some more: ask
+    /// for them again.
+    pub async fn ends(&self, tasks: &[TaskId]) -> Answer<Vec<TaskEnd>> {
+        let tasks = tasks.to_vec();
+        let ask = Ask::post("/v1/ends").json(&EndsRequest { tasks });
+        let mut ends: Vec<TaskEnd> = self.transport.json(ask).await?;
+        for end in &mut ends {
+            if let Some(result) = end.result.take() {
+                let whole = self.whole_result(end.id, result.0.into()).await?;
+                end.result = Some(Blob(whole.into()));
+            }
+        }
+        Ok(ends)
+    }
+
+    /// Writes a result that is too large for the journal, in pieces, for the task that returns it. Waits
+    /// for the server while it is away, for as long as `goes_on`. When this returns, it is on disk.
+    pub async fn write_result(
+        &self,
+        task: TaskId,
+        result: &Bytes,
+        goes_on: impl Fn() -> bool,
+    ) -> Answer<ResultReference> {
+        let (name, len) = (ResultName::random(), result.len());
+        let mut patience = Patience::new();
+        let mut offset = 0;
+        loop {
+            let end = result.len().min(offset + PIECE_BYTES_MAX);
+            let last = end == result.len();
+            let ask = Ask::new(Method::PUT, result_path(task, &name))
+                .query(&[("offset", offset.to_string()), ("last", last.to_string())])
+                .octets(result.slice(offset..end));
+            match self.transport.bytes(ask).await {
+                Ok(_) if last => return Ok(ResultReference { name, len }),
+                Ok(_) => {
+                    patience.reset();
+                    offset = end;
+                }
+                Err(error) if error.is_passing() && goes_on() => {
+                    tokio::time::sleep(patience.next_pause()).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Reads a result that is too large for the journal, in pieces.
+    async fn read_result(&self, task: TaskId, reference: &ResultReference) -> Answer<Bytes> {
+        let ResultReference { name, len } = reference;
+        let mut patience = Patience::new();
+        let mut result = Vec::new();
+        let mut lost = 0;
+        while result.len() < *len {
+            let offset = [("offset", result.len())];
+            let ask = Ask::get(result_path(task, name)).query(&offset);
+            match self.transport.bytes(ask).await {
+                Ok((_, piece)) if piece.is_empty() => break,
+                Ok((_, piece)) => {
+                    lost = 0;
+                    result.extend_from_slice(&piece);
+                }
+                Err(error) if error.is_passing() && lost < READ_ATTEMPTS => {
+                    lost += 1;
+                    tokio::time::sleep(patience.next_pause()).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(result.into())
     }
 
     /// Why a task is where it is.
@@ -204,6 +327,12 @@ impl Client {
         self.transport.json(ask).await
     }
 
+    /// Has the name of an agent that is not here be anybody's again.
+    pub async fn forget_agent(&self, agent: AgentId) -> Answer<AgentInfo> {
+        let ask = Ask::post(format!("{}/forget", agent_path(agent)));
+        self.transport.json(ask).await
+    }
+
     /// The server itself.
     pub async fn server(&self) -> Answer<ServerInfo> {
         self.transport.json(Ask::get("/v1/server")).await
@@ -222,6 +351,17 @@ impl Client {
     /// What is wrong with the fleet.
     pub async fn health(&self) -> Answer<Health> {
         self.transport.json(Ask::get("/v1/health")).await
+    }
+
+    /// How balanced the fleet was in the last minutes.
+    pub async fn figures(&self) -> Answer<Figures> {
+        self.transport.json(Ask::get("/v1/figures")).await
+    }
+
+    /// How balanced a job was, of what is over of it.
+    pub async fn job_figures(&self, job: JobId) -> Answer<Figures> {
+        let path = format!("/v1/jobs/{}/figures", job.0);
+        self.transport.json(Ask::get(path)).await
     }
 
     /// The configuration in force.
@@ -267,6 +407,12 @@ impl Client {
         Events::new(self.transport.clone(), after)
     }
 
+    /// The ends of tasks and of jobs from now on, and word of events that are missing.
+    #[must_use]
+    pub fn ends_from_now_on(&self) -> Events {
+        Events::of_ends(self.transport.clone())
+    }
+
     async fn watch<T: serde::de::DeserializeOwned>(
         &self,
         path: &str,
@@ -300,6 +446,10 @@ fn job_path(job: JobId) -> String {
 
 fn task_path(task: TaskId) -> String {
     format!("/v1/tasks/{}", task.0)
+}
+
+fn result_path(task: TaskId, name: &ResultName) -> String {
+    format!("{}/results/{name}", task_path(task))
 }
 
 fn agent_path(agent: AgentId) -> String {

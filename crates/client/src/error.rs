@@ -32,6 +32,16 @@ pub enum ClientError {
         /// How long we waited.
         seconds: u64,
     },
+    /// A job was sent, and nobody answered whether it is accepted, for as long as there was patience.
+    #[error(
+        "the job may have been accepted: submitting the same with the key `{key}` tells, and never makes two"
+    )]
+    Uncertain {
+        /// The key that it was sent with.
+        key: String,
+        /// What went wrong last.
+        source: Box<Self>,
+    },
     /// The server said no.
     #[error("{0}")]
     Refused(ApiError),
@@ -58,8 +68,17 @@ impl ClientError {
             Self::Unreachable { source, .. } => !is_wrong_certificate(source.as_ref()),
             Self::Broken { .. } | Self::Timeout { .. } => true,
             Self::Refused(error) => error.code.is_passing(),
-            Self::Address(_) | Self::Unintelligible { .. } => false,
+            Self::Address(_) | Self::Unintelligible { .. } | Self::Uncertain { .. } => false,
         }
+    }
+
+    /// Whether the server may have done what it was asked for, though it did not say so.
+    #[must_use]
+    pub fn may_be_carried_out(&self) -> bool {
+        matches!(
+            self,
+            Self::Broken { .. } | Self::Timeout { .. } | Self::Uncertain { .. }
+        )
     }
 
     /// What the server said, if it said no.

@@ -17,6 +17,7 @@ const EVENT_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Events {
     transport: Transport,
+    path: &'static str,
     last: Option<u64>,
     body: Option<Incoming>,
     buffer: BytesMut,
@@ -27,11 +28,33 @@ impl Events {
     pub(crate) fn new(transport: Transport, last: Option<u64>) -> Self {
         Self {
             transport,
+            path: "/v1/events",
             last,
             body: None,
             buffer: BytesMut::new(),
             patience: Patience::new(),
         }
+    }
+
+    pub(crate) fn of_ends(transport: Transport) -> Self {
+        Self {
+            path: "/v1/events?only_ends=true",
+            ..Self::new(transport, None)
+        }
+    }
+
+    /// Connects now, if that has not happened: whatever happens from then on is heard.
+    pub async fn connect(&mut self) -> Result<(), ClientError> {
+        if self.body.is_none() {
+            self.buffer.clear();
+            let mut ask = Ask::get(self.path);
+            if let Some(last) = self.last {
+                let name = HeaderName::from_static("last-event-id");
+                ask = ask.header(name, HeaderValue::from(last));
+            }
+            self.body = Some(self.transport.stream(ask).await?.into_body());
+        }
+        Ok(())
     }
 
     /// The next event. Waits for the server when it is away; an error is for good.
@@ -53,17 +76,9 @@ impl Events {
 
     /// Some more of the stream; nothing when it ended.
     async fn more(&mut self) -> Result<Option<Bytes>, ClientError> {
-        let body = match &mut self.body {
-            Some(body) => body,
-            none => {
-                self.buffer.clear();
-                let mut ask = Ask::get("/v1/events");
-                if let Some(last) = self.last {
-                    let name = HeaderName::from_static("last-event-id");
-                    ask = ask.header(name, HeaderValue::from(last));
-                }
-                none.insert(self.transport.stream(ask).await?.into_body())
-            }
+        self.connect().await?;
+        let Some(body) = &mut self.body else {
+            return Ok(None);
         };
         loop {
             match body.frame().await {

@@ -37,7 +37,7 @@ pub(crate) struct Transport {
 pub(crate) struct Ask {
     method: Method,
     path: String,
-    body: Option<Bytes>,
+    body: Option<(Bytes, &'static str)>,
     header: Option<(HeaderName, HeaderValue)>,
     /// How long the server was asked to wait before it answers.
     wait: Duration,
@@ -78,7 +78,12 @@ impl Ask {
 
     pub(crate) fn json(mut self, body: &impl Serialize) -> Self {
         let body = serde_json::to_vec(body).expect("a request can be written as JSON");
-        self.body = Some(body.into());
+        self.body = Some((body.into(), "application/json"));
+        self
+    }
+
+    pub(crate) fn octets(mut self, body: Bytes) -> Self {
+        self.body = Some((body, "application/octet-stream"));
         self
     }
 
@@ -176,15 +181,15 @@ impl Transport {
             .uri(format!("{}{}", self.url, ask.path))
             .header(AUTHORIZATION, self.authorization.clone())
             .header(ACCEPT, HeaderValue::from_static("*/*"));
-        if ask.body.is_some() {
-            let json = HeaderValue::from_static("application/json");
-            request = request.header(CONTENT_TYPE, json);
+        let (body, kind) = ask.body.unzip();
+        if let Some(kind) = kind {
+            request = request.header(CONTENT_TYPE, HeaderValue::from_static(kind));
         }
         if let Some((name, value)) = ask.header {
             request = request.header(name, value);
         }
         let request = request
-            .body(Full::new(ask.body.unwrap_or_default()))
+            .body(Full::new(body.unwrap_or_default()))
             .map_err(|_| ClientError::Address(self.url.clone()))?;
         let answer = self.pool.request(request).await;
         answer.map_err(|error| self.failure(error))

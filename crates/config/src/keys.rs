@@ -184,6 +184,11 @@ pub(crate) const SECTIONS: &[Section] = &[
                 field: Field::Flag(|c| &mut c.priority.preserve_high_priority),
             },
             Key {
+                name: "rescue_high_priority",
+                about: "Whether an agent that can start an urgent task now gets it when its own cannot.",
+                field: Field::Flag(|c| &mut c.priority.rescue_high_priority),
+            },
+            Key {
                 name: "priority_stealing_order",
                 about: "Whether the lowest priority is stolen first; else only age decides.",
                 field: Field::Flag(|c| &mut c.priority.priority_stealing_order),
@@ -368,6 +373,37 @@ pub(crate) const SECTIONS: &[Section] = &[
             about: "The deepest backlog.",
             field: Field::Count(|c| &mut c.prefetch.max_depth, 0..=MANY),
         }],
+    },
+    Section {
+        name: "health",
+        about: "From when on `loxley server health` calls something a problem. No decision depends on it.",
+        keys: &[
+            Key {
+                name: "queue_variance_max",
+                about: "Queues whose lengths vary by more than this differ widely.",
+                field: Field::Number(|c| &mut c.health.queue_variance_max, 0.0..=1e12),
+            },
+            Key {
+                name: "steal_success_min",
+                about: "When fewer than this share of the steals succeed, something keeps thieves away.",
+                field: Field::Number(|c| &mut c.health.steal_success_min, 0.0..=1.0),
+            },
+            Key {
+                name: "queued_max",
+                about: "More than this many queued tasks and no idle agent: the fleet is too small.",
+                field: Field::Count(|c| &mut c.health.queued_max, 0..=MANY),
+            },
+            Key {
+                name: "short_task_ms",
+                about: "Tasks of a kind that take less than this are worth putting together; 0: none is.",
+                field: Field::Millis(|c| &mut c.health.short_task, Span::ZERO..=YEAR),
+            },
+            Key {
+                name: "hot_spot_share",
+                about: "A data key, or a queue, with more than this share of all that is queued is a hot spot.",
+                field: Field::Number(|c| &mut c.health.hot_spot_share, 0.0..=1.0),
+            },
+        ],
     },
 ];
 

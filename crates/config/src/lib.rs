@@ -21,12 +21,16 @@ mod keys;
 mod mistake;
 mod read;
 mod reader;
+mod settings;
 mod tree;
 mod write;
 
 pub use keys::{KeyInfo, keys};
 pub use mistake::{Kind, Mistake, Mistakes};
-pub use read::{parse, parse_bytes, take_section, text_of};
+pub use read::{
+    parse, parse_bytes, parse_bytes_over, parse_over, parse_server_bytes, take_section, text_of,
+};
 pub use reader::{Fields, Reader, suggestion};
+pub use settings::{JobAccess, ServerSettings};
 pub use tree::{Key, Limits, Node, Style, Value};
-pub use write::{default_yaml, to_yaml};
+pub use write::{default_yaml, server_yaml, to_yaml};

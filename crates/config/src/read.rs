@@ -7,6 +7,7 @@ use loxley_policy::Config;
 use crate::keys::{Field, RELATIONS, ROOT, Relation, SECTIONS, Section, path};
 use crate::mistake::{Kind, Mistake, Mistakes};
 use crate::reader::{Fields, Reader};
+use crate::settings::ServerSettings;
 use crate::tree::{Limits, Node};
 
 /// What mistakes call a text that has no name; see [`Mistakes::in_file`].
@@ -15,18 +16,37 @@ const UNNAMED: &str = "configuration";
 /// The configuration in a YAML text, or everything that is wrong with it. What the text leaves out
 /// has its default; an empty text is the default configuration.
 pub fn parse(text: &str) -> Result<Config, Mistakes> {
+    parse_over(text, Config::default())
+}
+
+/// As [`parse`], where what the text leaves out is as it is in `defaults`.
+pub fn parse_over(text: &str, defaults: Config) -> Result<Config, Mistakes> {
+    read_all(text, defaults).map(|(config, _)| config)
+}
+
+/// The configuration of a server: how it balances load, and what else it keeps to.
+pub fn parse_server_bytes(bytes: &[u8]) -> Result<(Config, ServerSettings), Mistakes> {
+    read_all(text_of(UNNAMED, bytes)?, Config::default())
+}
+
+fn read_all(text: &str, defaults: Config) -> Result<(Config, ServerSettings), Mistakes> {
     let mut reader = Reader::new(UNNAMED, text);
-    let mut config = Config::default();
+    let mut read = (defaults, ServerSettings::default());
     match Node::parse(text, &Limits::default()) {
-        Ok(node) => read_file(&node, &mut config, &mut reader),
+        Ok(node) => read_file(&node, &mut read, &mut reader),
         Err(mistake) => reader.note(mistake),
     }
-    reader.finish(config)
+    reader.finish(read)
 }
 
 /// As [`parse`], for bytes that may not even be text.
 pub fn parse_bytes(bytes: &[u8]) -> Result<Config, Mistakes> {
-    parse(text_of(UNNAMED, bytes)?)
+    parse_bytes_over(bytes, Config::default())
+}
+
+/// As [`parse_over`], for bytes that may not even be text.
+pub fn parse_bytes_over(bytes: &[u8], defaults: Config) -> Result<Config, Mistakes> {
+    parse_over(text_of(UNNAMED, bytes)?, defaults)
 }
 
 /// The text in these bytes, which came from the file `name`.
@@ -64,11 +84,16 @@ struct Given {
     read: bool,
 }
 
-fn read_file(node: &Node, config: &mut Config, reader: &mut Reader<'_>) {
+fn read_file(
+    node: &Node,
+    (config, settings): &mut (Config, ServerSettings),
+    reader: &mut Reader<'_>,
+) {
     let Some(mut top) = reader.mapping("the file", node) else {
         return;
     };
     let root = top.take(ROOT);
+    settings.take(&mut top, reader);
     top.finish_with(reader, place_of);
     if let Some(root) = root {
         read_root(root, config, reader);

@@ -5,13 +5,15 @@ use std::fmt::Write as _;
 use loxley_policy::Config;
 
 use crate::keys::{Field, ROOT, SECTIONS};
+use crate::settings::ServerSettings;
 
 /// The default configuration as a file in which every key is explained.
 #[must_use]
 pub fn default_yaml() -> String {
     let heading = "# How Loxley balances load. Every key is here with its default:\n\
                    # keep what you change, leave out the rest.\n";
-    heading.to_owned() + &render(&Config::default(), true)
+    let settings = ServerSettings::default().render(true);
+    heading.to_owned() + &render(&Config::default(), true) + &settings
 }
 
 /// A configuration as a file with every key. Reads back as the same configuration, provided that
@@ -19,6 +21,12 @@ pub fn default_yaml() -> String {
 #[must_use]
 pub fn to_yaml(config: &Config) -> String {
     render(config, false)
+}
+
+/// The configuration of a server, with every key.
+#[must_use]
+pub fn server_yaml(config: &Config, settings: &ServerSettings) -> String {
+    render(config, false) + &settings.render(false)
 }
 
 fn render(config: &Config, explained: bool) -> String {

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use loxley_config::{default_yaml, keys, parse, parse_bytes, to_yaml};
 use loxley_model::{Priority, Span};
 use loxley_policy::{
-    Capabilities, Config, Guards, Heartbeats, Learning, Matching, MetricsRules, Performance,
-    Prefetch, PriorityRules, Quotas, Speculation, Strategy as Moves, Thresholds, WorkStealing,
+    Capabilities, Config, Guards, HealthRules, Heartbeats, Learning, Matching, MetricsRules,
+    Performance, Prefetch, PriorityRules, Quotas, Speculation, Strategy as Moves, Thresholds,
+    WorkStealing,
 };
 use proptest::prelude::*;
 
@@ -69,7 +70,7 @@ fn every_key_is_read() {
             "hybrid" => "pull",
             "best_fit" => "exact",
             "4" => "2",
-            "1.0" | "0.3" | "0.2" | "0.1" => "0.7",
+            "1.0" | "0.5" | "0.3" | "0.2" | "0.1" => "0.7",
             list if list.starts_with('[') => "[3, 4]",
             "2" | "5" | "3" => "4",
             _ => "17",
@@ -168,6 +169,7 @@ fn any_config() -> impl Strategy<Value = Config> {
             priority: PriorityRules {
                 high_priority_threshold: Priority::new(level).expect("1 to 5"),
                 preserve_high_priority: flags[5],
+                rescue_high_priority: flags[6] ^ flags[0],
                 priority_stealing_order: flags[6],
             },
             metrics: MetricsRules {
@@ -210,6 +212,13 @@ fn any_config() -> impl Strategy<Value = Config> {
                 large_task_ratio: counts[7],
             },
             prefetch: Prefetch { max_depth: more[4] },
+            health: HealthRules {
+                queue_variance_max: ratios[1],
+                steal_success_min: shares[0].fract(),
+                queued_max: more[1],
+                short_task: spans[5],
+                hot_spot_share: shares[1].fract(),
+            },
             seed,
         }
     })

@@ -1,6 +1,6 @@
 //! Files that people write: jobs, configurations, workloads.
 
-use loxley_model::{TaskId, Time};
+use loxley_model::TaskId;
 use loxley_sim::readers::{csv, stg, swf, wfcommons};
 
 /// A job file that is taken can be planned, and its graph is one.
@@ -12,10 +12,23 @@ pub(crate) fn job_file(bytes: &[u8]) {
     if file.count() > 10_000 {
         return;
     }
-    let plan = loxley_jobfile::Plan::new(&file, TaskId(1));
-    let mut names = loxley_jobfile::NameTable::default();
-    let specs = plan.specs(&file, Time::ZERO, &mut names);
-    assert_eq!(specs.len() as u64, file.count());
+    if !file.request.tasks.is_empty() {
+        assert_eq!(
+            file.request.check(),
+            Ok(()),
+            "a server takes what a file says"
+        );
+    }
+    let plan = loxley_jobfile::Plan::new(&file.request, TaskId(1));
+    for id in (1..=file.count()).map(TaskId) {
+        let planned = plan.find(id).expect("it has a number");
+        assert_eq!(plan.id(planned), id);
+        assert!(
+            plan.dependencies(&file.request, planned)
+                .iter()
+                .all(|other| *other != id)
+        );
+    }
 }
 
 /// A configuration that is taken is the same when it was written out and read again.

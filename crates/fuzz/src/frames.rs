@@ -6,11 +6,13 @@
 use std::sync::{Arc, Mutex};
 
 use loxley_api::{Blob, Entries, FunctionRequest, JobRequest, TaskRequest, Work};
+use loxley_engine::replay;
 use loxley_journal::{
-    AppendError, Group, Journal, Limit, MemoryJournal, Position, ReadError, Snapshot, StoredGroup,
+    AppendError, Group, Journal, Limit, MemoryJournal, Position, ReadError, Saving, Snapshot,
+    StoredGroup,
 };
 use loxley_protocol as wire;
-use loxley_server::engine::{self, EngineOptions, HistorySource};
+use loxley_server::decider::{self, EngineOptions, HistorySource};
 use prost::Message;
 
 pub(crate) fn run(bytes: &[u8]) {
@@ -32,7 +34,7 @@ async fn hear(frames: Vec<wire::AgentFrame>) {
     let journal = Shared::default();
     let history = HistorySource::none(0);
     let options = EngineOptions::default();
-    let started = engine::start(Box::new(journal.clone()), history, &options);
+    let started = decider::start(Box::new(journal.clone()), history, &options);
     let (handle, running) = started.unwrap();
     handle.submit(&work(), "somebody").await.unwrap();
     // A refusal is an answer, too.
@@ -40,7 +42,7 @@ async fn hear(frames: Vec<wire::AgentFrame>) {
     handle.fleet().await.expect("the engine goes on");
     let digest = handle.digest().await.expect("the engine goes on");
     running.stop().await.expect("memory takes every write");
-    let replayed = engine::replay(&mut journal.clone()).expect("the journal can be replayed");
+    let replayed = replay(&mut journal.clone()).expect("the journal can be replayed");
     assert_eq!(replayed.digest, digest, "replayed, it decides otherwise");
 }
 
@@ -169,8 +171,8 @@ impl Journal for Shared {
         self.0.lock().unwrap().read(from, limit)
     }
 
-    fn save_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), AppendError> {
-        self.0.lock().unwrap().save_snapshot(snapshot)
+    fn save_piece(&mut self, saving: &mut Saving) -> Result<bool, AppendError> {
+        self.0.lock().unwrap().save_piece(saving)
     }
 
     fn snapshots(&mut self) -> Result<Vec<Position>, ReadError> {

@@ -49,11 +49,8 @@ fn request(bytes: &[u8]) -> Option<Request<Body>> {
         .header("content-type", "application/json")
         .body(Body::from(bytes[end + 1..].to_vec()))
         .ok()?;
-    request.extensions_mut().insert(Caller {
-        role: Role::Admin,
-        name: "somebody".into(),
-        user: "somebody".into(),
-    });
+    let caller = Caller::new(Role::Admin, "somebody", "somebody");
+    request.extensions_mut().insert(caller);
     Some(request)
 }
 

@@ -3,8 +3,9 @@
 use std::sync::OnceLock;
 
 use loxley_api::{CommandRequest, JobRequest, TaskRequest, Work};
+use loxley_engine::replay;
 use loxley_journal::{Group, Journal, MemoryJournal, Options, Position, SqliteJournal, check};
-use loxley_server::engine::{self, EngineOptions, HistorySource};
+use loxley_server::decider::{self, EngineOptions, HistorySource};
 
 /// The name of the file that holds everything.
 const FILE: &str = "journal.db";
@@ -17,7 +18,7 @@ pub(crate) fn file(bytes: &[u8]) {
     let Ok(mut opened) = SqliteJournal::open(directory.path(), &Options::default()) else {
         return;
     };
-    let _ = engine::replay(&mut opened.journal);
+    let _ = replay(&mut opened.journal);
 }
 
 /// Facts as a group holds them: refused, or applied.
@@ -29,7 +30,7 @@ pub(crate) fn group(bytes: &[u8]) {
         ..Group::default()
     };
     if journal.append(Position::START, &group).is_ok() {
-        let _ = engine::replay(&mut journal);
+        let _ = replay(&mut journal);
     }
 }
 
@@ -46,7 +47,7 @@ fn sample() -> &'static Sample {
         let journal = SqliteJournal::open(directory.path(), &Options::default());
         let history = HistorySource::open(directory.path().to_owned()).unwrap();
         let options = EngineOptions::default();
-        let started = engine::start(Box::new(journal.unwrap().journal), history, &options);
+        let started = decider::start(Box::new(journal.unwrap().journal), history, &options);
         let (handle, running) = started.unwrap();
         crate::block_on(async {
             for words in [["true", "x"], ["echo", "{}"]] {

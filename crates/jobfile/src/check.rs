@@ -3,11 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
+use loxley_api::{FallbackRequest, Needs, TaskRequest};
 use loxley_config::{Kind, Mistake, Reader, suggestion};
 use loxley_model::Priority;
 use loxley_policy::{Config, Matching};
 
-use crate::job::{FallbackDef, Needs, TaskDef};
 use crate::read::{GroupLimits, Named, PlacedAgent};
 use crate::read_task::Draft;
 use crate::{EDGES_MAX, TASKS_MAX};
@@ -39,26 +39,26 @@ fn twice<'a>(
     }
 }
 
-/// Looks up every name, and gives the tasks with places for names.
+/// Looks up every name, and gives the tasks with what they wait for and what stands in for them.
 pub(crate) fn tasks(
     drafts: Vec<Draft>,
     agents: &[PlacedAgent],
     limits: &GroupLimits,
     config: Option<&Config>,
     reader: &mut Reader<'_>,
-) -> Vec<TaskDef> {
+) -> Vec<TaskRequest> {
     twice(
         "task",
         drafts
             .iter()
-            .map(|draft| (draft.task.name.as_str(), &draft.span)),
+            .map(|draft| (name_of(&draft.task), &draft.span)),
         reader,
     );
     let places: HashMap<String, usize> = drafts
         .iter()
         .enumerate()
         .rev()
-        .map(|(place, draft)| (draft.task.name.clone(), place))
+        .map(|(place, draft)| (name_of(&draft.task).to_owned(), place))
         .collect();
     let lengths: Vec<u64> = drafts.iter().map(|draft| draft.task.count()).collect();
     check_sizes(&drafts, &lengths, reader);
@@ -66,15 +66,18 @@ pub(crate) fn tasks(
     let mut spans = Vec::with_capacity(drafts.len());
     let mut edges: u64 = 0;
     let mut tasks = Vec::with_capacity(drafts.len());
+    let mut waits_for = Vec::with_capacity(drafts.len());
     for (place, draft) in drafts.into_iter().enumerate() {
         check_group(&draft, limits, reader);
         check_agents(&draft, agents, config, reader);
         let mut task = draft.task;
+        let mut others = Vec::new();
         let find = |named: &Named, reader: &mut Reader<'_>| look_up(named, &places, reader);
         for named in &draft.after {
             if let Some(other) = find(named, reader) {
                 edges = edges.saturating_add(lengths[place].saturating_mul(lengths[other]));
-                task.after.push(other);
+                task.depends_on.push(named.name.clone());
+                others.push(other);
             }
         }
         for named in &draft.after_each {
@@ -82,7 +85,8 @@ pub(crate) fn tasks(
                 && same_length(&lengths, place, other, named, "after_each", reader)
             {
                 edges = edges.saturating_add(lengths[place]);
-                task.after_each.push(other);
+                task.depends_on_each.push(named.name.clone());
+                others.push(other);
             }
         }
         if edges > EDGES_MAX {
@@ -106,19 +110,26 @@ pub(crate) fn tasks(
             && same_length(&lengths, place, other, named, "fallback", reader)
             && stands_in_once(&mut stand_ins, place, other, named, reader)
         {
-            task.fallback = Some(FallbackDef::Task(other));
+            task.fallback = Some(FallbackRequest::Task(named.name.clone()));
         }
-        for others in [&mut task.after, &mut task.after_each] {
-            others.sort_unstable();
-            others.dedup();
+        for names in [&mut task.depends_on, &mut task.depends_on_each] {
+            names.sort_unstable();
+            names.dedup();
         }
         spans.push(draft.span);
         tasks.push(task);
+        waits_for.push(others);
     }
-    if let Some(circle) = find_circle(&tasks) {
+    if let Some(circle) = find_circle(&waits_for) {
         note_circle(&circle, &tasks, &spans, reader);
     }
     tasks
+}
+
+fn name_of(task: &TaskRequest) -> &str {
+    task.name
+        .as_deref()
+        .expect("every task of a file has a name")
 }
 
 fn check_sizes(drafts: &[Draft], lengths: &[u64], reader: &mut Reader<'_>) {
@@ -273,8 +284,8 @@ fn check_agents(
     if unknown {
         return;
     }
-    let strict = needs_every_skill(draft.task.traits.priority, config);
-    let skills = &draft.task.traits.skills;
+    let strict = needs_every_skill(draft.task.priority, config);
+    let skills = &draft.task.skills;
     let able = |agent: &&PlacedAgent| {
         let has = |skill: &String| agent.agent.skills.contains(skill);
         match strict {
@@ -284,10 +295,10 @@ fn check_agents(
     };
     let mut able = agents.iter().filter(able).peekable();
     let (message, help) = if able.peek().is_none() {
-        let message = format!("no agent has all the skills of `{}`", draft.task.name);
+        let message = format!("no agent has all the skills of `{}`", name_of(&draft.task));
         (message, "an urgent task needs all of them on one agent")
-    } else if !able.any(|agent| has_room(&agent.agent.has, &draft.task.traits.needs)) {
-        let message = format!("no agent is large enough for `{}`", draft.task.name);
+    } else if !able.any(|agent| has_room(&agent.agent.has, &draft.task.needs)) {
+        let message = format!("no agent is large enough for `{}`", name_of(&draft.task));
         let help =
             "one with its skills needs as many `cpus`, `memory` and `resources` as it asks for";
         (message, help)
@@ -309,26 +320,21 @@ fn needs_every_skill(priority: Priority, config: Option<&Config>) -> bool {
 fn has_room(has: &Needs, needs: &Needs) -> bool {
     let fits = |total: u64, need: u64| total == 0 || need <= total;
     let named = |(name, need): (&String, &u64)| *need <= has.named.get(name).copied().unwrap_or(0);
-    fits(has.cpu_milli, needs.cpu_milli)
+    fits(cpu_milli(has.cpus), cpu_milli(needs.cpus))
         && fits(has.memory_bytes, needs.memory_bytes)
         && needs.named.iter().all(named)
 }
 
 /// Tasks that wait for each other in a circle, each for the next and the last for the first.
-fn find_circle(tasks: &[TaskDef]) -> Option<Vec<usize>> {
+fn find_circle(waits_for: &[Vec<usize>]) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Seen {
         Never,
         OnPath,
         Done,
     }
-    let waits_for = |place: usize, at: usize| -> Option<usize> {
-        let task = &tasks[place];
-        let mut others = task.after.iter().chain(&task.after_each);
-        others.nth(at).copied()
-    };
-    let mut seen = vec![Seen::Never; tasks.len()];
-    for start in 0..tasks.len() {
+    let mut seen = vec![Seen::Never; waits_for.len()];
+    for start in 0..waits_for.len() {
         if seen[start] != Seen::Never {
             continue;
         }
@@ -337,7 +343,7 @@ fn find_circle(tasks: &[TaskDef]) -> Option<Vec<usize>> {
         let mut path = vec![(start, 0)];
         seen[start] = Seen::OnPath;
         while let Some((place, at)) = path.last_mut() {
-            let Some(next) = waits_for(*place, *at) else {
+            let Some(&next) = waits_for[*place].get(*at) else {
                 seen[*place] = Seen::Done;
                 path.pop();
                 continue;
@@ -362,7 +368,7 @@ fn find_circle(tasks: &[TaskDef]) -> Option<Vec<usize>> {
 
 fn note_circle(
     circle: &[usize],
-    tasks: &[TaskDef],
+    tasks: &[TaskRequest],
     spans: &[Range<usize>],
     reader: &mut Reader<'_>,
 ) {
@@ -370,7 +376,7 @@ fn note_circle(
     let mut names: Vec<&str> = circle
         .iter()
         .take(SHOWN)
-        .map(|place| tasks[*place].name.as_str())
+        .map(|place| name_of(&tasks[*place]))
         .collect();
     if circle.len() > SHOWN {
         names.push("…");
@@ -404,4 +410,9 @@ fn listed(names: BTreeSet<String>) -> String {
         true => "none".to_owned(),
         false => shown.join(", "),
     }
+}
+
+/// Processors in thousandths.
+fn cpu_milli(cpus: f64) -> u64 {
+    (cpus * 1000.0).round() as u64
 }

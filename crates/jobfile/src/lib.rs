@@ -15,8 +15,9 @@
 //! assert_eq!(mistakes.iter().count(), 3, "all mistakes at once");
 //! ```
 //!
-//! `loxley run FILE.yaml` runs a job file on this machine, with the agents it describes; `loxley
-//! submit FILE.yaml` gives the same tasks to a server, which has agents of its own.
+//! What to do becomes a [`JobRequest`](loxley_api::JobRequest), the one type that says it: `loxley run
+//! FILE.yaml` does it on this machine, with the agents that the file describes; `loxley submit FILE.yaml` sends
+//! it to a server, which has agents of its own.
 //!
 //! Reading goes in three steps: text becomes nodes that know where they stand (`loxley-config`),
 //! `read` takes values out of them, `check` looks at what only the whole file shows: names that
@@ -29,17 +30,15 @@
 
 pub mod amount;
 mod check;
-mod entries;
 mod job;
-mod names;
 mod plan;
+mod ranges;
 mod read;
 mod read_task;
 
-pub use entries::{Entries, Ranges};
-pub use job::{AgentDef, FallbackDef, JobFile, Line, Needs, TaskDef, Traits};
-pub use names::NameTable;
+pub use job::{AgentDef, JobFile};
 pub use plan::{Plan, Planned};
+pub use ranges::Ranges;
 pub use read::{Lines, parse, parse_bytes, parse_with, read};
 
 /// The most tasks of one file, every entry of every array counted.

@@ -1,35 +1,39 @@
-//! From a job file to tasks for the scheduler.
+//! Which task has which number.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 
-use loxley_model::{AgentId, AgentSpec, Dispatch, Fallback, TaskId, TaskKind, TaskSpec, Time};
+use loxley_api::JobRequest;
+use loxley_model::TaskId;
 
-use crate::entries::Entries;
-use crate::job::{FallbackDef, JobFile, TaskDef};
-use crate::names::NameTable;
+use crate::job::JobFile;
 
-/// Every task of a file with its number: entry `e` of definition `d` is `first[d] + e`.
+/// Every task of a job with its number: entry `e` of definition `d` is `first[d] + e`.
 #[derive(Clone, Debug)]
 pub struct Plan {
     first: Vec<u64>,
+    by_name: HashMap<String, usize>,
     end: u64,
 }
 
 /// A task as its place in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Which of [`JobFile::tasks`].
+    /// Which of [`JobRequest::tasks`].
     pub definition: usize,
     /// Which of its entries, counted from 0.
     pub entry: u64,
 }
 
 impl Plan {
-    /// Numbers the tasks of a file, from `first` on.
+    /// Numbers the tasks of a job, from `first` on.
     #[must_use]
-    pub fn new(file: &JobFile, first: TaskId) -> Self {
+    pub fn new(job: &JobRequest, first: TaskId) -> Self {
         let mut next = first.0;
-        let first = file
+        let by_name = job.tasks.iter().enumerate();
+        let by_name = by_name
+            .filter_map(|(at, task)| Some((task.name.clone()?, at)))
+            .collect();
+        let first = job
             .tasks
             .iter()
             .map(|task| {
@@ -38,7 +42,11 @@ impl Plan {
                 this
             })
             .collect();
-        Self { first, end: next }
+        Self {
+            first,
+            by_name,
+            end: next,
+        }
     }
 
     /// The number of an entry.
@@ -53,109 +61,43 @@ impl Plan {
         if id.0 >= self.end {
             return None;
         }
-        // Of several definitions that begin here, all but the last have no entries.
         let definition = self.first.partition_point(|first| *first <= id.0);
         let definition = definition.checked_sub(1)?;
         let entry = id.0 - self.first[definition];
         Some(Planned { definition, entry })
     }
 
-    /// The specifications of all tasks, for one submission at `now`.
-    pub fn specs(&self, file: &JobFile, now: Time, names: &mut NameTable) -> Vec<TaskSpec> {
-        let mut specs = Vec::new();
-        for (definition, task) in file.tasks.iter().enumerate() {
-            let kind = Arc::new(kind(task, names));
-            let common: Vec<TaskId> = task
-                .after
-                .iter()
-                .flat_map(|other| self.ids(file, *other))
-                .collect();
-            for entry in 0..task.count() {
-                specs.push(self.spec(task, Planned { definition, entry }, &kind, &common, now));
-            }
-        }
-        specs
-    }
-
-    fn spec(
-        &self,
-        task: &TaskDef,
-        planned: Planned,
-        kind: &Arc<TaskKind>,
-        common: &[TaskId],
-        now: Time,
-    ) -> TaskSpec {
-        let entry = planned.entry;
-        let same_entry = |other: &usize| {
+    /// What a task waits for.
+    #[must_use]
+    pub fn dependencies(&self, job: &JobRequest, planned: Planned) -> Vec<TaskId> {
+        let task = &job.tasks[planned.definition];
+        let all = task.depends_on.iter();
+        let all = all.flat_map(|other| self.ids(job, self.by_name[other]));
+        let own = task.depends_on_each.iter().map(|other| {
             self.id(Planned {
-                definition: *other,
-                entry,
+                definition: self.by_name[other],
+                entry: planned.entry,
             })
-        };
-        TaskSpec {
-            priority: task.traits.priority,
-            cost: task.traits.cost,
-            deadline: task.traits.deadline.map(|deadline| now + deadline),
-            dependencies: common
-                .iter()
-                .copied()
-                .chain(task.after_each.iter().map(same_entry))
-                .collect(),
-            fallback: match &task.fallback {
-                None => Fallback::None,
-                Some(FallbackDef::Value(_)) => Fallback::Value,
-                Some(FallbackDef::Task(other)) => Fallback::Task(same_entry(other)),
-            },
-            ..TaskSpec::new(self.id(planned), Arc::clone(kind))
-        }
+        });
+        all.chain(own).collect()
     }
 
-    fn ids(&self, file: &JobFile, definition: usize) -> impl Iterator<Item = TaskId> + use<> {
+    fn ids(&self, job: &JobRequest, definition: usize) -> impl Iterator<Item = TaskId> + use<> {
         let first = self.first[definition];
-        (first..first + file.tasks[definition].count()).map(TaskId)
-    }
-}
-
-fn kind(task: &TaskDef, names: &mut NameTable) -> TaskKind {
-    let traits = &task.traits;
-    TaskKind {
-        skills: names.skill_set(&traits.skills),
-        needs: names.amounts(&traits.needs),
-        group: traits.group.as_deref().map(|group| names.group(group)),
-        time_limit: traits.time_limit,
-        hold_limit: traits.hold_limit,
-        retry: traits.retry,
-        speculate: traits.speculate,
-        checkpoints: traits.checkpoint,
+        (first..first + job.tasks[definition].count()).map(TaskId)
     }
 }
 
 impl JobFile {
-    /// The agents of a local run as they register, numbered from 0 in the order of the file.
-    pub fn agent_specs(&self, names: &mut NameTable) -> Vec<AgentSpec> {
-        (0..)
-            .zip(&self.agents)
-            .map(|(number, agent)| AgentSpec {
-                slots: agent.slots,
-                speed: agent.speed,
-                resources: names.amounts(&agent.has),
-                dispatch: Dispatch::KeepFull,
-                ..AgentSpec::new(AgentId(number), names.skill_set(&agent.skills))
-            })
-            .collect()
-    }
-
     /// What people call a task: its name, with its entry if it is one of an array.
     #[must_use]
     pub fn title(&self, planned: Planned) -> String {
-        let task = &self.tasks[planned.definition];
-        match task
-            .entries
-            .as_ref()
-            .and_then(|entries: &Entries| entries.get(planned.entry))
-        {
-            Some(entry) => format!("{} {entry}", task.name),
-            None => task.name.clone(),
+        let task = &self.request.tasks[planned.definition];
+        let name = task.name.as_deref().unwrap_or_default();
+        let entries = task.entries.as_ref();
+        match entries.and_then(|entries| entries.text(planned.entry)) {
+            Some(entry) => format!("{name} {entry}"),
+            None => name.to_owned(),
         }
     }
 }
@@ -172,24 +114,19 @@ mod tests {
              - {name: d, array: 1-3, command: x, after: [a], after_each: [b]}\n",
         )
         .unwrap();
-        let plan = Plan::new(&file, TaskId(10));
+        let plan = Plan::new(&file.request, TaskId(10));
         for (id, title) in [(10, "a"), (12, "b 6"), (14, "c"), (17, "d 3")] {
             let planned = plan.find(TaskId(id)).unwrap();
             assert_eq!(file.title(planned), title);
             assert_eq!(plan.id(planned), TaskId(id));
         }
         assert_eq!((plan.find(TaskId(9)), plan.find(TaskId(18))), (None, None));
-        let specs = plan.specs(&file, Time::ZERO, &mut NameTable::default());
-        let ids: Vec<u64> = specs.iter().map(|spec| spec.id.0).collect();
-        assert_eq!(ids, (10..18).collect::<Vec<_>>());
-        let waits = |at: usize| {
-            specs[at]
-                .dependencies
-                .iter()
-                .map(|id| id.0)
-                .collect::<Vec<_>>()
+        let waits = |id: u64| {
+            let planned = plan.find(TaskId(id)).unwrap();
+            let ids = plan.dependencies(&file.request, planned);
+            ids.iter().map(|id| id.0).collect::<Vec<_>>()
         };
-        assert_eq!(waits(4), [11, 12, 13]);
-        assert_eq!(waits(6), [10, 12]);
+        assert_eq!(waits(14), [11, 12, 13]);
+        assert_eq!(waits(16), [10, 12]);
     }
 }

@@ -6,11 +6,12 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
+use loxley_api::{DependencyFailure, JobRequest, Needs, Work};
 use loxley_config::{Fields, Limits, Mistakes, Node, Reader, take_section, text_of};
-use loxley_model::{DependencyFailure, Names, SkillId};
+use loxley_model::{Names, SkillId};
 
 use crate::check;
-use crate::job::{AgentDef, JobFile, Needs};
+use crate::job::{AgentDef, JobFile};
 use crate::read_task::{self, Draft};
 
 /// What mistakes call a text that has no name; see [`Mistakes::in_file`].
@@ -75,9 +76,12 @@ pub fn parse_with(text: &str, lines: Lines<'_>) -> Result<JobFile, Mistakes> {
 
 impl JobFile {
     fn start_paths_at(&mut self, base: &Path) {
-        for task in &mut self.tasks {
-            if let Some(directory) = &mut task.traits.directory {
-                *directory = base.join(&*directory);
+        for task in &mut self.request.tasks {
+            if let Work::Command(command) = &mut task.run
+                && let Some(directory) = &mut command.directory
+            {
+                // Both are text, so what is joined is.
+                *directory = base.join(&*directory).to_string_lossy().into_owned();
             }
         }
     }
@@ -122,9 +126,12 @@ fn read_file(node: &Node, lines: Lines<'_>, reader: &mut Reader<'_>) -> Option<J
     top.finish(reader);
     check::agents(&agents, reader);
     let tasks = check::tasks(drafts, &agents, &limits, config.as_ref(), reader);
-    (!reader.has_mistakes()).then(|| JobFile {
+    if reader.has_mistakes() {
+        return None;
+    }
+    let request = JobRequest {
         name,
-        dependency_failure: match failure {
+        on_dependency_failure: match failure {
             Some(1) => DependencyFailure::Skip,
             _ => DependencyFailure::Fail,
         },
@@ -132,10 +139,29 @@ fn read_file(node: &Node, lines: Lines<'_>, reader: &mut Reader<'_>) -> Option<J
             .into_iter()
             .map(|(name, (_, limit))| (name, limit))
             .collect(),
+        tasks,
+        ..JobRequest::default()
+    };
+    let mut file = JobFile {
+        request,
         agents: agents.into_iter().map(|agent| agent.agent).collect(),
         config,
-        tasks,
-    })
+    };
+    file.drop_empty_arrays();
+    if !file.request.tasks.is_empty()
+        && let Err(error) = file.request.check()
+    {
+        let kind = loxley_config::Kind::OutOfRange;
+        let span = node.span.clone();
+        reader.note(loxley_config::Mistake::new(
+            kind,
+            span,
+            error.message,
+            "in this file",
+        ));
+        return None;
+    }
+    Some(file)
 }
 
 /// The limits of groups, with where each name stands.
@@ -207,7 +233,7 @@ pub(crate) fn read_needs(fields: &mut Fields<'_>, needs: &mut Needs, reader: &mu
         .take("cpus")
         .and_then(|node| reader.number("cpus", node, 0.0..=100_000.0))
     {
-        needs.cpu_milli = (cpus * 1000.0).round() as u64;
+        needs.cpus = cpus;
     }
     if let Some(memory) = fields.take("memory").and_then(|node| {
         amount(

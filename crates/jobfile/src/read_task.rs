@@ -1,16 +1,15 @@
 //! One task of a job file.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
+use loxley_api::{Blob, CommandRequest, Entries, FallbackRequest, RetryRequest, TaskRequest, Work};
 use loxley_config::{Fields, Kind, Mistake, Node, Reader, Value};
-use loxley_model::{RetryRule, Span};
+use loxley_model::{Rerun, Span};
 
 use crate::TASKS_MAX;
 use crate::amount::{self, DURATION, PRIORITY};
-use crate::entries::Entries;
-use crate::job::{FallbackDef, Line, TaskDef, Traits};
+use crate::ranges::Ranges;
 use crate::read::{Lines, Named, amount, plain, read_name, read_names, read_needs};
 
 /// A task whose names nobody has looked up yet.
@@ -24,15 +23,31 @@ pub(crate) struct Draft {
     /// Skills and group, with where they stand; empty where `defaults` says them.
     pub(crate) skills: Vec<Named>,
     pub(crate) group: Option<Named>,
-    pub(crate) task: TaskDef,
+    /// Without what it waits for and what stands in for it, unless that is a value.
+    pub(crate) task: TaskRequest,
 }
 
 /// What `defaults` says, with where skills and group stand.
-#[derive(Default)]
+#[derive(Clone)]
 pub(crate) struct Defaults {
-    traits: Traits,
+    task: TaskRequest,
+    /// Its surroundings; the words come from the task itself.
+    command: CommandRequest,
+    shell: String,
     skills: Vec<Named>,
     group: Option<Named>,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self {
+            task: TaskRequest::new(Work::Command(CommandRequest::default())),
+            command: CommandRequest::default(),
+            shell: "/bin/sh".to_owned(),
+            skills: Vec::new(),
+            group: None,
+        }
+    }
 }
 
 pub(crate) fn defaults(node: &Node, reader: &mut Reader<'_>) -> Defaults {
@@ -80,15 +95,11 @@ pub(crate) fn task(
     let (value, stand_in) = fallback
         .map(|node| read_fallback(node, reader))
         .unwrap_or_default();
-    let mut own = Defaults {
-        traits: defaults.traits.clone(),
-        skills: defaults.skills.clone(),
-        group: defaults.group.clone(),
-    };
+    let mut own = defaults.clone();
     read_traits(&mut fields, &mut own, reader);
     fields.finish(reader);
     if let Some(node) = fallback
-        && own.traits.time_limit.is_none()
+        && own.task.time_limit_sec.is_none()
     {
         let message = "a `fallback` without a `time_limit` is never used";
         reader.note(
@@ -101,11 +112,23 @@ pub(crate) fn task(
             .with_help("it stands in when the time limit passes: give one"),
         );
     }
-    if let (Some(node), Some(line)) = (command, &line) {
-        check_command(node, line, entries.is_some(), &own.traits.shell, reader);
+    let mut work = own.command;
+    if let (Some(node), Some(line)) = (command, line) {
+        (work.words, work.shell) = match line {
+            Line::Shell(line) => (vec![line], Some(own.shell)),
+            Line::Words(words) => (words, None),
+        };
+        check_command(node, &work, entries.is_some(), reader);
     }
     let name = name?;
-    if own.traits.checkpoint && own.traits.speculate {
+    if own.task.rerun == Rerun::Never && (own.task.speculate || own.task.retry.retries > 0) {
+        let message = "`rerun: never` does not go together with `retries` or `speculate`";
+        reader.note(
+            Mistake::new(Kind::Contradiction, name.span.clone(), message, "this task")
+                .with_help("they would run it a second time: leave one of them out"),
+        );
+    }
+    if own.task.checkpoints && own.task.speculate {
         let message = "`checkpoint` and `speculate` do not go together";
         reader.note(
             Mistake::new(Kind::Contradiction, name.span.clone(), message, "this task")
@@ -119,17 +142,23 @@ pub(crate) fn task(
         fallback: stand_in,
         skills: own.skills,
         group: own.group,
-        task: TaskDef {
-            name: name.name,
+        task: TaskRequest {
             // A task whose command is wrong keeps its name: others may wait for it.
-            command: line.unwrap_or(Line::Words(Vec::new())),
+            name: Some(name.name),
+            run: Work::Command(work),
             entries,
-            after: Vec::new(),
-            after_each: Vec::new(),
-            fallback: value.map(FallbackDef::Value),
-            traits: own.traits,
+            fallback: value.map(|text| FallbackRequest::Value(Blob(text.into_bytes()))),
+            ..own.task
         },
     })
+}
+
+/// A command as it was written.
+enum Line {
+    /// A line for the shell.
+    Shell(String),
+    /// A program and its arguments: no shell.
+    Words(Vec<String>),
 }
 
 /// A line for the shell, or a list of words.
@@ -164,14 +193,8 @@ fn word(node: &Node, reader: &mut Reader<'_>) -> Option<String> {
     }
 }
 
-fn check_command(
-    node: &Node,
-    line: &Line,
-    has_entries: bool,
-    shell: &str,
-    reader: &mut Reader<'_>,
-) {
-    if let Err(error) = line.template(has_entries, shell) {
+fn check_command(node: &Node, command: &CommandRequest, is_array: bool, reader: &mut Reader<'_>) {
+    if let Err(error) = command.template(is_array) {
         let message = format!("this command cannot be filled: {error}");
         reader.note(Mistake::new(
             Kind::OutOfRange,
@@ -207,16 +230,16 @@ fn read_entries(
     }
     if let Some(node) = array {
         const ALLOWED: &str = "numbers and ranges like 1-1000, 1-9:2 or 1,3,5-8";
-        let ranges: crate::Ranges = amount("array", node, ALLOWED, reader, |text| text.parse())?;
+        let ranges: Ranges = amount("array", node, ALLOWED, reader, |text| text.parse())?;
         if ranges.count() > TASKS_MAX {
             return reader.out_of_range("array", node, &format!("at most {TASKS_MAX} entries"));
         }
-        return Some(Entries::Numbers(ranges));
+        return Some(Entries::from(&ranges));
     }
     if let Some(node) = each {
         let nodes = reader.list("each", node, 0..=TASKS_MAX as usize)?;
         let items: Option<Vec<String>> = nodes.iter().map(|node| word(node, reader)).collect();
-        return items.map(|items| Entries::Items(items.into()));
+        return items.map(Entries::Lines);
     }
     let node = each_line?;
     let path = reader.text("each_line", node)?;
@@ -224,7 +247,7 @@ fn read_entries(
         Ok(lines)
             if lines.len() as u64 <= TASKS_MAX && !lines.iter().any(|line| line.contains('\0')) =>
         {
-            Some(Entries::Items(lines.into()))
+            Some(Entries::Lines(lines))
         }
         Ok(_) => reader.out_of_range(
             "each_line",
@@ -271,72 +294,84 @@ fn read_fallback(node: &Node, reader: &mut Reader<'_>) -> (Option<String>, Optio
 
 /// What both `defaults` and a task may say.
 fn read_traits(fields: &mut Fields<'_>, into: &mut Defaults, reader: &mut Reader<'_>) {
-    let traits = &mut into.traits;
+    let task = &mut into.task;
     if let Some(node) = fields.take("skills") {
         into.skills = read_names("skills", node, reader);
-        traits.skills = plain(into.skills.clone());
+        task.skills = plain(into.skills.clone());
     }
     if let Some(node) = fields.take("group") {
         into.group = read_name("group", node, reader);
-        traits.group = into.group.as_ref().map(|named| named.name.clone());
+        task.group = into.group.as_ref().map(|named| named.name.clone());
+    }
+    if let Some(node) = fields.take("kind") {
+        task.kind = read_name("kind", node, reader).map(|named| named.name);
     }
     if let Some(priority) = fields
         .take("priority")
         .and_then(|node| amount("priority", node, PRIORITY, reader, amount::priority))
     {
-        traits.priority = priority;
+        task.priority = priority;
     }
     for (key, place) in [
-        ("deadline", &mut traits.deadline),
-        ("cost", &mut traits.cost),
-        ("time_limit", &mut traits.time_limit),
-        ("hold_limit", &mut traits.hold_limit),
+        ("deadline", &mut task.deadline_sec),
+        ("cost", &mut task.cost_sec),
+        ("time_limit", &mut task.time_limit_sec),
+        ("hold_limit", &mut task.hold_limit_sec),
     ] {
         if let Some(node) = fields.take(key) {
-            *place = span(key, node, reader);
+            *place = seconds(key, node, reader);
         }
     }
-    read_needs(fields, &mut traits.needs, reader);
+    read_needs(fields, &mut task.needs, reader);
     if let Some(node) = fields.take("retries") {
-        read_retries(node, &mut traits.retry, reader);
+        read_retries(node, &mut task.retry, reader);
+    }
+    if let Some(rerun) = fields
+        .take("rerun")
+        .and_then(|node| reader.choice("rerun", node, &["on_loss", "never"]))
+    {
+        task.rerun = match rerun {
+            0 => Rerun::OnLoss,
+            _ => Rerun::Never,
+        };
     }
     for (key, place) in [
-        ("checkpoint", &mut traits.checkpoint),
-        ("speculate", &mut traits.speculate),
+        ("checkpoint", &mut task.checkpoints),
+        ("speculate", &mut task.speculate),
     ] {
         if let Some(flag) = fields.take(key).and_then(|node| reader.flag(key, node)) {
             *place = flag;
         }
     }
     if let Some(node) = fields.take("env") {
-        read_environment(node, &mut traits.environment, reader);
+        read_environment(node, &mut into.command, reader);
     }
     if let Some(directory) = fields
         .take("directory")
         .and_then(|node| reader.text("directory", node))
     {
-        traits.directory = Some(directory.into());
+        into.command.directory = Some(directory.to_owned());
     }
     if let Some(shell) = fields
         .take("shell")
         .and_then(|node| reader.text("shell", node))
     {
-        traits.shell = shell.to_owned();
+        into.shell = shell.to_owned();
     }
 }
 
 /// A length of time, longer than none.
-fn span(what: &str, node: &Node, reader: &mut Reader<'_>) -> Option<Span> {
+fn seconds(what: &str, node: &Node, reader: &mut Reader<'_>) -> Option<f64> {
     amount(what, node, DURATION, reader, |text| {
-        let duration = amount::duration(text)?;
-        Span::try_from_secs_f64(duration.as_secs_f64())
-            .filter(|span| *span > Span::ZERO)
-            .ok_or_else(String::new)
+        let seconds = amount::duration(text)?.as_secs_f64();
+        let span = Span::try_from_secs_f64(seconds).filter(|span| *span > Span::ZERO);
+        let fits = span.is_some() && seconds <= loxley_api::SECONDS_MAX;
+        fits.then_some(seconds).ok_or_else(String::new)
     })
 }
 
 /// `3`, or `{count: 3, first: 100ms, longest: 30s}`.
-fn read_retries(node: &Node, retry: &mut RetryRule, reader: &mut Reader<'_>) {
+fn read_retries(node: &Node, retry: &mut RetryRequest, reader: &mut Reader<'_>) {
     const MOST: u64 = 1000;
     if !matches!(node.value, Value::Mapping(_)) {
         if let Some(count) = reader.whole("retries", node, 0..=MOST) {
@@ -353,19 +388,18 @@ fn read_retries(node: &Node, retry: &mut RetryRule, reader: &mut Reader<'_>) {
     {
         retry.retries = count as u32;
     }
-    for (key, place) in [("first", &mut retry.base), ("longest", &mut retry.cap)] {
-        if let Some(pause) = fields.take(key).and_then(|node| span(key, node, reader)) {
+    for (key, place) in [
+        ("first", &mut retry.base_sec),
+        ("longest", &mut retry.cap_sec),
+    ] {
+        if let Some(pause) = fields.take(key).and_then(|node| seconds(key, node, reader)) {
             *place = pause;
         }
     }
     fields.finish(reader);
 }
 
-fn read_environment(
-    node: &Node,
-    environment: &mut BTreeMap<String, String>,
-    reader: &mut Reader<'_>,
-) {
+fn read_environment(node: &Node, command: &mut CommandRequest, reader: &mut Reader<'_>) {
     let pairs = reader.mapping("env", node).map(Fields::into_rest);
     for (key, node) in pairs.unwrap_or_default() {
         let good = !key.name.is_empty() && !key.name.contains(['=', '\0']);
@@ -376,7 +410,7 @@ fn read_environment(
                     .with_help("allowed: not empty, without `=` and zero bytes"),
             );
         } else if let Some(value) = word(node, reader) {
-            environment.insert(key.name.clone(), value);
+            command.environment.insert(key.name.clone(), value);
         }
     }
 }

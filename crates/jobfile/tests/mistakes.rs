@@ -1,8 +1,10 @@
 //! What a person reads who made mistakes, and what must hold whatever somebody writes.
 
-use loxley_jobfile::{FallbackDef, Line, NameTable, Plan, parse, parse_bytes, parse_with};
-use loxley_model::{JobId, JobSpec, Priority, Span, TaskId, Time};
-use loxley_policy::{Action, Config, Input, Report, Scheduler};
+use loxley_api::{Blob, CommandRequest, FallbackRequest, TaskRequest, Work};
+use loxley_engine::{AgentRecord, Engine, Fact, Submission};
+use loxley_jobfile::{parse, parse_bytes, parse_with};
+use loxley_model::{Priority, Time, Unplaceable};
+use loxley_policy::Config;
 use proptest::prelude::*;
 
 const WHOLE: &str = include_str!("whole.yaml");
@@ -12,30 +14,38 @@ fn mistakes(text: &str) -> String {
     mistakes.in_file("job.yaml").to_string()
 }
 
+fn command(task: &TaskRequest) -> &CommandRequest {
+    match &task.run {
+        Work::Command(command) => command,
+        Work::Function(_) => panic!("a command"),
+    }
+}
+
 #[test]
 fn every_key_is_read() {
     let file = parse(WHOLE).expect("no mistakes");
-    assert_eq!((file.tasks.len(), file.count()), (5, 14));
+    assert_eq!((file.request.tasks.len(), file.count()), (5, 14));
     assert_eq!(file.agents[1].has.memory_bytes, 4 << 30);
     assert_eq!(file.agents[1].skills, ["text"]);
-    assert_eq!(file.limits["disk"], 2);
-    let count = &file.tasks[1];
-    assert_eq!(
-        count.command,
-        Line::Words(vec!["wc".into(), "-w".into(), "parts/{}".into()])
-    );
-    assert_eq!(count.after, [0]);
-    assert_eq!(count.traits.retry.retries, 1, "from the defaults");
-    assert!(count.traits.speculate && count.traits.group.as_deref() == Some("disk"));
-    let render = &file.tasks[2];
-    assert_eq!(render.traits.priority, Priority::HIGHEST);
-    assert_eq!(render.after_each, [1]);
-    assert_eq!(render.fallback, Some(FallbackDef::Task(3)));
-    assert_eq!(render.traits.retry.cap, Span::from_secs(60));
-    let scan = &file.tasks[4];
-    assert_eq!(scan.fallback, Some(FallbackDef::Value("nothing\n".into())));
-    assert_eq!(scan.traits.environment["LANG"], "de_DE.UTF-8");
-    assert_eq!(scan.traits.needs.cpu_milli, 500);
+    assert_eq!(file.request.limits["disk"], 2);
+    let [split, count, render, stand_in, scan] = &*file.request.tasks else {
+        panic!("five tasks");
+    };
+    assert_eq!(command(count).words, ["wc", "-w", "parts/{}"]);
+    assert_eq!(command(count).shell, None);
+    assert_eq!(count.depends_on, [split.name.clone().unwrap()]);
+    assert_eq!(count.retry.retries, 1, "from the defaults");
+    assert!(count.speculate && count.group.as_deref() == Some("disk"));
+    assert_eq!(render.priority, Priority::HIGHEST);
+    assert_eq!(render.depends_on_each, [count.name.clone().unwrap()]);
+    let fallback = FallbackRequest::Task(stand_in.name.clone().unwrap());
+    assert_eq!(render.fallback, Some(fallback));
+    assert_eq!(render.retry.cap_sec, 60.0);
+    let value = FallbackRequest::Value(Blob(b"nothing\n".to_vec()));
+    assert_eq!(scan.fallback, Some(value));
+    assert_eq!(command(scan).environment["LANG"], "de_DE.UTF-8");
+    assert_eq!(scan.needs.cpus, 0.5);
+    assert_eq!(file.request.check(), Ok(()), "a server takes it, too");
     assert!(
         !file
             .config
@@ -107,6 +117,29 @@ fn commands_that_cannot_be_filled_are_refused() {
 }
 
 #[test]
+fn nobody_waits_for_an_array_without_entries() {
+    let text = "tasks:\n  - {name: none, each: [], command: x}\n  \
+                - {name: same, each: [], command: x, after_each: [none]}\n  \
+                - {name: last, command: x, after: [none, same]}\n";
+    let request = parse(text).expect("no mistakes").request;
+    assert_eq!(request.tasks.len(), 1);
+    assert!(request.tasks[0].depends_on.is_empty());
+    assert_eq!(request.check(), Ok(()));
+}
+
+#[test]
+fn what_no_server_would_take_is_a_mistake() {
+    let many = "x".repeat(200 << 10);
+    for text in [
+        "tasks: [{name: a, command: x, directory: ''}]".to_owned(),
+        "tasks: [{name: a, command: x, memory: 100000T}]".to_owned(),
+        format!("tasks: [{{name: a, command: [x, {many}]}}]"),
+    ] {
+        assert!(!mistakes(&text).is_empty());
+    }
+}
+
+#[test]
 fn the_lines_of_another_file_are_entries() {
     let text = "tasks: [{name: a, each_line: items.txt, command: 'echo {}'}]";
     let file = parse_with(text, &mut |path| {
@@ -125,10 +158,10 @@ fn paths_start_at_the_directory_of_the_file() {
     std::fs::write(&path, text).expect("a file");
     std::fs::write(directory.path().join("lines"), "1\n2\n").expect("a file");
     let file = loxley_jobfile::read(&path).expect("readable");
-    let task = &file.expect("no mistakes").tasks[0];
+    let task = &file.expect("no mistakes").request.tasks[0];
     assert_eq!(task.count(), 2);
     let expected = directory.path().join("sub");
-    assert_eq!(task.traits.directory.as_deref(), Some(expected.as_path()));
+    assert_eq!(command(task).directory.as_deref(), expected.to_str());
 }
 
 #[test]
@@ -167,48 +200,53 @@ fn the_scheduler_takes_it(bytes: &[u8]) {
     let Ok(file) = parse_bytes(bytes) else { return };
     if file.count() > 2_000
         || file
+            .request
             .tasks
             .iter()
-            .map(|task| task.after.len())
+            .map(|task| task.depends_on.len())
             .sum::<usize>()
             > 500
     {
         return;
     }
-    let mut names = NameTable::default();
-    let mut scheduler =
-        Scheduler::new(file.config.clone().unwrap_or_else(Config::default), Time(0));
-    let mut actions = Vec::new();
-    for agent in file.agent_specs(&mut names) {
-        scheduler.handle(Time(0), Input::AgentJoined(agent.into()), &mut actions);
+    let mut request = file.request;
+    if request.tasks.is_empty() {
+        return;
     }
-    let job = JobSpec {
-        unplaceable: match file.agents.is_empty() {
-            true => loxley_model::Unplaceable::Hold,
-            false => loxley_model::Unplaceable::Refuse,
-        },
-        ..JobSpec::new(JobId(1))
+    let mut engine = Engine::without_journal();
+    engine.begin(Time(0), &file.config.unwrap_or_else(Config::default));
+    if !file.agents.is_empty() {
+        request.when_unplaceable = Unplaceable::Refuse;
+    }
+    for agent in file.agents {
+        let record = AgentRecord {
+            name: agent.name,
+            owner: String::new(),
+            process: 1,
+            skills: agent.skills,
+            slots: agent.slots,
+            speed: agent.speed,
+            cpu_milli: (agent.has.cpus * 1000.0).round() as u64,
+            memory_bytes: agent.has.memory_bytes,
+            resources: agent.has.named.into_iter().collect(),
+            zone: None,
+            holds: Vec::new(),
+        };
+        let joined = Fact::AgentJoined(Box::new(record));
+        engine
+            .record_and_apply(Time(0), joined, None)
+            .expect("an agent that was checked");
+    }
+    let fact = Fact::JobSubmitted {
+        request: Submission::new(request).expect("a server takes it, too"),
+        user: "me".to_owned(),
     };
-    let plan = Plan::new(&file, TaskId(1));
-    let tasks = plan.specs(&file, Time(0), &mut names);
-    for task in &tasks {
-        let planned = plan.find(task.id).expect("it is planned");
-        file.tasks[planned.definition]
-            .template()
-            .expect("it was checked");
-    }
-    let tasks = tasks.into();
-    scheduler.handle(Time(0), Input::TasksSubmitted { job, tasks }, &mut actions);
-    for action in &actions {
-        assert!(
-            !matches!(
-                action,
-                Action::Report(Report::Refused { .. } | Report::Rejected(_))
-            ),
-            "{action:?}\n{}",
-            String::from_utf8_lossy(bytes)
-        );
-    }
+    let applied = engine.record_and_apply(Time(0), fact, None);
+    assert!(
+        applied.is_ok(),
+        "{applied:?}\n{}",
+        String::from_utf8_lossy(bytes)
+    );
 }
 
 #[test]

@@ -18,9 +18,11 @@ pub const BEFORE_WRITE: &str = "journal.before_write";
 pub const BEFORE_COMMIT: &str = "journal.before_commit";
 /// The group is durable; nobody has heard of it.
 pub const AFTER_COMMIT: &str = "journal.after_commit";
-/// A snapshot is handed over; its commit has not begun.
+/// A piece of a snapshot is handed over; its commit has not begun.
 pub const IN_SNAPSHOT: &str = "journal.in_snapshot";
-/// A snapshot is durable.
+/// All pieces of a snapshot are durable; that it counts is not.
+pub const BEFORE_SNAPSHOT_COUNTS: &str = "journal.before_snapshot_counts";
+/// A snapshot is durable, and counts; what it replaced is still there.
 pub const AFTER_SNAPSHOT: &str = "journal.after_snapshot";
 
 #[derive(Debug)]

@@ -60,6 +60,46 @@ pub struct Snapshot {
 /// So many snapshots are kept: the newest, and one to go back to.
 pub(crate) const SNAPSHOTS_KEPT: usize = 2;
 
+/// A snapshot on its way into a journal, piece by piece. Groups may be appended between two pieces, so nobody
+/// waits for more than one. It counts when it is whole; until then the one before it does.
+#[derive(Debug)]
+pub struct Saving {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) stage: Stage,
+}
+
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// What an earlier one left behind goes first.
+    Clearing,
+    /// Pieces are written.
+    Pieces {
+        /// The number of the first.
+        first: u64,
+        /// The CRC of each that is written.
+        crcs: Vec<u32>,
+    },
+    /// It counts; what it replaced goes.
+    Replacing,
+}
+
+impl Saving {
+    /// Nothing of it is written yet.
+    #[must_use]
+    pub fn new(snapshot: Snapshot) -> Self {
+        Self {
+            snapshot,
+            stage: Stage::Clearing,
+        }
+    }
+
+    /// What is saved.
+    #[must_use]
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
 /// How much one [`read`](Journal::read) may return. It returns at least one group if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
@@ -101,9 +141,16 @@ pub trait Journal: Send {
     /// Groups from `from` on, in order, without a gap. Empty at the end.
     fn read(&mut self, from: Position, limit: Limit) -> Result<Vec<StoredGroup>, ReadError>;
 
-    /// Keeps the state before the group at `snapshot.position`, and the newest snapshot before that one in
-    /// case this one is damaged one day; older ones are dropped.
-    fn save_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), AppendError>;
+    /// Takes the next step of saving a snapshot, a short one; false when that was the last. The newest
+    /// snapshot before this one is kept as well, in case this one is damaged one day; older ones are dropped.
+    fn save_piece(&mut self, saving: &mut Saving) -> Result<bool, AppendError>;
+
+    /// Keeps the state before the group at `snapshot.position`: all steps at once.
+    fn save_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), AppendError> {
+        let mut saving = Saving::new(snapshot.clone());
+        while self.save_piece(&mut saving)? {}
+        Ok(())
+    }
 
     /// Where the snapshots stand that are kept, newest first.
     fn snapshots(&mut self) -> Result<Vec<Position>, ReadError>;

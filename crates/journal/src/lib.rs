@@ -65,7 +65,7 @@ mod rows;
 mod sqlite;
 
 pub use error::{AppendError, NotWritten, OpenError, ReadError};
-pub use group::{Group, Journal, Limit, Position, Snapshot, StoredGroup};
+pub use group::{Group, Journal, Limit, Position, Saving, Snapshot, StoredGroup};
 pub use memory::MemoryJournal;
 pub use rows::{AgentRow, Ended, JobRow, JobState, Rows, TaskOutput, TaskRow, Usage, limits};
 pub use sqlite::{

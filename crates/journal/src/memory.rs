@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::group::{Group, Journal, Limit, Position, SNAPSHOTS_KEPT, Snapshot, StoredGroup};
+use crate::group::{
+    Group, Journal, Limit, Position, SNAPSHOTS_KEPT, Saving, Snapshot, StoredGroup,
+};
 use crate::{AppendError, NotWritten, ReadError};
 
 /// Keeps groups in memory and drops rows of history: for tests, and to measure what durability costs.
@@ -61,7 +63,8 @@ impl Journal for MemoryJournal {
         Ok(groups.take_while(within).cloned().collect())
     }
 
-    fn save_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), AppendError> {
+    fn save_piece(&mut self, saving: &mut Saving) -> Result<bool, AppendError> {
+        let snapshot = saving.snapshot();
         let (first, next) = (self.first, self.next_position());
         if !(first..=next).contains(&snapshot.position) {
             return Err(AppendError::NotWritten(NotWritten::BadSnapshot {
@@ -74,7 +77,7 @@ impl Journal for MemoryJournal {
             .retain(|kept| kept.position < snapshot.position);
         self.snapshots.insert(0, snapshot.clone());
         self.snapshots.truncate(SNAPSHOTS_KEPT);
-        Ok(())
+        Ok(false)
     }
 
     fn snapshots(&mut self) -> Result<Vec<Position>, ReadError> {

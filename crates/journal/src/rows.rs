@@ -1,5 +1,6 @@
 //! The rows of history: what is over, and what people ask about it.
 
+pub use loxley_model::JobState;
 use loxley_model::{AgentId, Failure, JobId, Span, TaskId, Time};
 
 /// How large things may be. More is refused as [`TooLarge`](crate::NotWritten::TooLarge).
@@ -133,21 +134,8 @@ pub struct JobRow {
     pub failed: u64,
     /// Tasks that were cancelled or returned.
     pub cancelled: u64,
-    /// The description, packed by the driver.
+    /// The description, packed by the driver. Empty in a later row of the same job: it stays what it was.
     pub detail: Vec<u8>,
-}
-
-/// How a job stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum JobState {
-    /// Not over.
-    Open,
-    /// Over: every task succeeded.
-    Succeeded,
-    /// Over: a task failed.
-    Failed,
-    /// Over: nothing failed, and something was cancelled.
-    Cancelled,
 }
 
 /// The name behind an agent's number.
@@ -196,25 +184,25 @@ impl Ended {
     }
 }
 
-impl JobState {
-    pub(crate) fn code(self) -> i64 {
-        match self {
-            Self::Open => 0,
-            Self::Succeeded => 1,
-            Self::Failed => 2,
-            Self::Cancelled => 3,
-        }
+/// The number under which a job's state is stored. A job that waits for another one is not over, and that is
+/// all that the history knows of it.
+pub(crate) fn state_code(state: JobState) -> i64 {
+    match state {
+        JobState::Waiting | JobState::Open => 0,
+        JobState::Succeeded => 1,
+        JobState::Failed => 2,
+        JobState::Cancelled => 3,
     }
+}
 
-    pub(crate) fn from_code(code: i64) -> Option<Self> {
-        Some(match code {
-            0 => Self::Open,
-            1 => Self::Succeeded,
-            2 => Self::Failed,
-            3 => Self::Cancelled,
-            _ => return None,
-        })
-    }
+pub(crate) fn state_of(code: i64) -> Option<JobState> {
+    Some(match code {
+        0 => JobState::Open,
+        1 => JobState::Succeeded,
+        2 => JobState::Failed,
+        3 => JobState::Cancelled,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -232,7 +220,7 @@ mod tests {
         }
         assert_eq!(known, 10);
         for code in 0..4 {
-            assert_eq!(JobState::from_code(code).map(JobState::code), Some(code));
+            assert_eq!(state_of(code).map(state_code), Some(code));
         }
     }
 }

@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use loxley_journal::{
-    History, Journal, Limit, Options, Position, Snapshot, SqliteJournal, check, failpoint,
+    History, Journal, Limit, Options, Position, Saving, Snapshot, SqliteJournal, check, failpoint,
 };
 use loxley_model::JobId;
 
@@ -29,20 +29,30 @@ fn writer() {
         ..Options::default()
     };
     let mut journal = SqliteJournal::open(directory, &options).unwrap().journal;
+    let mut saving = None;
     loop {
         let at = journal.next_position();
         let next = journal.append(at, &sample::full(at.0 % 200)).unwrap();
         told.write_all(&next.0.to_le_bytes()).unwrap();
         if next.0.is_multiple_of(50) {
-            let state = vec![1; 5000];
-            journal
-                .save_snapshot(&Snapshot {
-                    position: next,
-                    state,
-                })
-                .unwrap();
-            journal.truncate(Position(next.0 - 10)).unwrap();
+            saving = Some(Saving::new(snapshot(next)));
         }
+        // A piece between two groups.
+        if let Some(underway) = &mut saving
+            && !journal.save_piece(underway).unwrap()
+        {
+            let covered = underway.snapshot().position;
+            journal.truncate(Position(covered.0 - 10)).unwrap();
+            saving = None;
+        }
+    }
+}
+
+/// One of several pieces.
+fn snapshot(position: Position) -> Snapshot {
+    Snapshot {
+        position,
+        state: vec![position.0 as u8; 700_000],
     }
 }
 
@@ -91,7 +101,65 @@ fn inspect(directory: &Path) -> u64 {
         position = last.position.next();
     }
     assert_eq!(position.0, next);
+    for at in journal.snapshots().unwrap() {
+        assert!(
+            journal.snapshot(at).unwrap() == snapshot(at),
+            "a part of it"
+        );
+    }
     next
+}
+
+/// How many pieces of snapshots there are, whole or not.
+fn pieces(directory: &Path) -> i64 {
+    let file = rusqlite::Connection::open(directory.join("journal.db")).unwrap();
+    let count = "SELECT count(*) FROM pieces";
+    file.query_row(count, (), |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn killed_amid_a_snapshot_the_one_before_it_counts_and_nothing_is_left_behind() {
+    // Where the writer dies, how many pieces are there then, and which snapshots count.
+    let places = [
+        (failpoint::IN_SNAPSHOT, 1, 3, [50].as_slice()),
+        (failpoint::IN_SNAPSHOT, 3, 5, &[50]),
+        (failpoint::BEFORE_SNAPSHOT_COUNTS, 1, 6, &[50]),
+        (failpoint::AFTER_SNAPSHOT, 1, 6, &[100, 50]),
+    ];
+    for (place, pass, left, counting) in places {
+        let directory = tempfile::tempdir().unwrap();
+        let first = write_up_to(directory.path(), 99);
+        assert!(first < 100, "the second snapshot had not begun");
+        assert_eq!(pieces(directory.path()), 3, "700,000 bytes");
+        let mut writer = start_writer(directory.path(), Some(format!("{place}@{pass}")));
+        assert_eq!(writer.wait().unwrap().signal(), Some(9), "{place}");
+        inspect(directory.path());
+        assert_eq!(pieces(directory.path()), left, "{place}@{pass}");
+        let mut journal = open(directory.path());
+        let positions: Vec<u64> = journal.snapshots().unwrap().iter().map(|at| at.0).collect();
+        assert_eq!(positions, counting, "{place}@{pass}");
+        let next = journal.next_position();
+        journal.save_snapshot(&snapshot(next)).unwrap();
+        assert_eq!(pieces(directory.path()), 6, "two snapshots, and no more");
+    }
+}
+
+fn open(directory: &Path) -> SqliteJournal {
+    let options = Options::default();
+    SqliteJournal::open(directory, &options).unwrap().journal
+}
+
+/// Has a journal written up to one snapshot, at 50, and some groups more, but no second.
+fn write_up_to(directory: &Path, last: u64) -> u64 {
+    let mut journal = open(directory);
+    while journal.next_position().0 < last {
+        let at = journal.next_position();
+        journal.append(at, &sample::full(at.0 % 200)).unwrap();
+        if at.next().0 == 50 {
+            journal.save_snapshot(&snapshot(at.next())).unwrap();
+        }
+    }
+    journal.next_position().0
 }
 
 #[test]

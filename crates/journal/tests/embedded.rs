@@ -4,19 +4,64 @@
 
 mod sample;
 
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use loxley_journal::{
     AppendError, Ended, Group, History, JobQuery, JobState, Journal, Limit, MemoryJournal,
-    NotWritten, OpenError, Options, Position, ReadError, Rows, Snapshot, SqliteJournal, TaskFilter,
-    TaskOutput, TaskQuery, check, limits,
+    NotWritten, Notice, OpenError, Options, Position, ReadError, Rows, Snapshot, SqliteJournal,
+    TaskFilter, TaskOutput, TaskQuery, check, limits,
 };
 use loxley_model::{Failure, JobId, TaskId, Time};
 
 fn open(directory: &Path) -> SqliteJournal {
     let opened = SqliteJournal::open(directory, &Options::default()).unwrap();
-    assert_eq!(opened.notices, []);
+    // A directory for tests is open to others, as the system makes it.
+    let mended = |notice: &Notice| matches!(notice, Notice::MadePrivate { .. });
+    assert!(opened.notices.iter().all(mended), "{:?}", opened.notices);
     opened.journal
+}
+
+#[test]
+fn a_journal_is_its_owners_alone_also_where_it_was_not() {
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+    let set = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode));
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = scratch.path().join("journal");
+    let mut journal = open(&directory);
+    fill(&mut journal, 3);
+    let files = || {
+        std::fs::read_dir(&directory)
+            .unwrap()
+            .map(|file| file.unwrap().path())
+    };
+    assert!(files().count() >= 4, "the log is there as well");
+    assert_eq!(mode(&directory), 0o700);
+    assert!(files().all(|file| mode(&file) == 0o600));
+    drop(journal);
+    // As versions before made it.
+    set(&directory, 0o755).unwrap();
+    files().for_each(|file| set(&file, 0o644).unwrap());
+    let opened = SqliteJournal::open(&directory, &Options::default()).unwrap();
+    assert!(
+        matches!(opened.notices[..], [Notice::MadePrivate { .. }]),
+        "{:?}",
+        opened.notices
+    );
+    assert_eq!(mode(&directory), 0o700);
+    assert!(files().all(|file| mode(&file) == 0o600));
+    drop(opened);
+    // Nobody's directory is not made ours.
+    set(&directory, 0o1777).unwrap();
+    let refused = SqliteJournal::open(&directory, &Options::default()).unwrap_err();
+    let OpenError::Io { source, .. } = refused else {
+        panic!("{refused}");
+    };
+    assert!(
+        source.to_string().contains("a directory of its own"),
+        "{source}"
+    );
 }
 
 fn facts(text: &str) -> Group {

@@ -8,74 +8,49 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use loxley_driver::{Directory as Names, Vocabulary, data_key, milli};
 use loxley_model::{
-    AgentId, AgentSpec, DataKey, Fallback, GroupId, JobId, JobSpec, Locality, NameError, NameId,
-    Names, Priority, ResourceId, Resources, RetryRule, SkillId, SkillSet, Span, TaskId, TaskKind,
-    TaskSpec, Time, Unplaceable, UserId, ZoneId,
+    AgentId, AgentSpec, Fallback, GroupId, JobId, JobSpec, Locality, NameError, Priority,
+    RetryRule, SkillId, Span, TaskId, TaskKind, TaskSpec, Time, Unplaceable, UserId,
 };
 
 use crate::error::{AgentError, SubmitProblem};
 use crate::task::{Agent, Due, Job, Name, StandIn, Task, TaskKey, TaskRef, check_name};
 
-/// How many kinds are remembered so that like tasks share one; then it starts afresh.
-const KINDS_MAX: usize = 4096;
-
 #[derive(Debug)]
 pub(crate) struct Directory {
-    skills: Names<SkillId>,
-    resources: Names<ResourceId>,
-    groups: Names<GroupId>,
-    users: Names<UserId>,
-    zones: Names<ZoneId>,
-    agents: HashMap<Name, AgentId>,
-    agent_names: Vec<Name>,
+    names: Names,
     tasks: HashMap<Name, TaskId>,
     task_names: HashMap<TaskId, Name>,
-    kinds: HashMap<TaskKind, Arc<TaskKind>>,
+}
+
+impl Vocabulary for Directory {
+    fn directory(&self) -> &Names {
+        &self.names
+    }
+
+    fn task_name(&self, task: TaskId) -> Option<Name> {
+        self.task_names.get(&task).cloned()
+    }
 }
 
 impl Directory {
     pub(crate) fn new() -> Self {
-        let mut users = Names::new();
-        users
-            .intern("default")
-            .expect("a word is a name; it gets number 0, which means nobody in particular");
         Self {
-            skills: Names::new(),
-            resources: Names::new(),
-            groups: Names::new(),
-            users,
-            zones: Names::new(),
-            agents: HashMap::new(),
-            agent_names: Vec::new(),
+            names: Names::with_default_user(),
             tasks: HashMap::new(),
             task_names: HashMap::new(),
-            kinds: HashMap::new(),
         }
     }
 
     // Names of agents.
 
     pub(crate) fn agent_id(&self, name: &str) -> Option<AgentId> {
-        self.agents.get(name.trim()).copied()
+        self.names.agents.id(name)
     }
 
     pub(crate) fn agent_name(&self, id: AgentId) -> Name {
-        let known = usize::try_from(id.0)
-            .ok()
-            .and_then(|index| self.agent_names.get(index));
-        known.map_or_else(|| id.to_string().into(), Arc::clone)
-    }
-
-    fn intern_agent(&mut self, name: &str) -> AgentId {
-        if let Some(id) = self.agents.get(name) {
-            return *id;
-        }
-        let id = AgentId(self.agent_names.len() as u64);
-        let name: Name = name.into();
-        self.agent_names.push(Arc::clone(&name));
-        self.agents.insert(name, id);
-        id
+        self.names.agent_name(id)
     }
 
     // Names of tasks.
@@ -114,19 +89,19 @@ impl Directory {
     // Everything else.
 
     pub(crate) fn skill_name(&self, id: SkillId) -> Name {
-        named(&self.skills, id).unwrap_or_else(|| id.to_string().into())
+        self.names.skill_name(id)
     }
 
     pub(crate) fn skill_names(&self, skills: impl IntoIterator<Item = SkillId>) -> Vec<Name> {
-        skills.into_iter().map(|id| self.skill_name(id)).collect()
+        self.names.skill_names(skills)
     }
 
     pub(crate) fn group(&mut self, name: &str) -> Result<GroupId, NameError> {
-        self.groups.intern(name)
+        self.names.groups.intern(name)
     }
 
     pub(crate) fn user(&mut self, name: &str) -> Result<UserId, NameError> {
-        self.users.intern(name)
+        self.names.users.intern(name)
     }
 
     // From what users say to what the core understands.
@@ -134,28 +109,22 @@ impl Directory {
     pub(crate) fn agent_spec(&mut self, agent: &Agent) -> Result<AgentSpec, AgentError> {
         let name = check_name("agent", &agent.name)?;
         let cpu_milli = milli(agent.cpu).ok_or_else(|| AgentError::BadCpu(name.into()))?;
-        let skills = intern_all(&mut self.skills, &agent.skills)?;
-        let named = self.amounts(&agent.resources)?;
-        let zone = agent
-            .zone
-            .as_deref()
-            .map(|zone| self.zones.intern(zone))
-            .transpose()?;
+        let skills = self.names.skill_set(&agent.skills)?;
+        let resources =
+            self.names
+                .amounts(cpu_milli, agent.memory_bytes, amounts(&agent.resources))?;
+        let zone = self.names.zone(agent.zone.as_deref())?;
         for data in &agent.holds {
             check_name("data", data)?;
         }
         Ok(AgentSpec {
             slots: agent.slots,
             speed: agent.speed,
-            resources: Resources {
-                cpu_milli,
-                memory_bytes: agent.memory_bytes,
-                named,
-            },
+            resources,
             zone,
             holds: agent.holds.iter().map(|data| data_key(data)).collect(),
             heartbeats: agent.heartbeats,
-            ..AgentSpec::new(self.intern_agent(name), skills)
+            ..AgentSpec::new(self.names.agents.intern(name)?, skills)
         })
     }
 
@@ -271,17 +240,15 @@ impl Directory {
         let (base, cap) = task.backoff.map_or((retry.base, retry.cap), |(base, cap)| {
             (base.into(), cap.into())
         });
+        let cpu_milli = milli(task.cpu).expect(checked);
+        let needs = self
+            .names
+            .amounts(cpu_milli, task.memory_bytes, amounts(&task.resources));
         let kind = TaskKind {
-            skills: intern_all(&mut self.skills, &task.skills).expect(checked),
-            needs: Resources {
-                cpu_milli: milli(task.cpu).expect(checked),
-                memory_bytes: task.memory_bytes,
-                named: self.amounts(&task.resources).expect(checked),
-            },
-            group: task
-                .group
-                .as_deref()
-                .map(|group| self.groups.intern(group).expect(checked)),
+            work: task.work,
+            skills: self.names.skill_set(&task.skills).expect(checked),
+            needs: needs.expect(checked),
+            group: self.names.group(task.group.as_deref()).expect(checked),
             time_limit: task.time_limit.map(Span::from),
             hold_limit: task.hold_limit.map(Span::from),
             retry: RetryRule {
@@ -291,31 +258,15 @@ impl Directory {
             },
             speculate: task.speculate,
             checkpoints: false,
+            once: false,
         };
-        if let Some(known) = self.kinds.get(&kind) {
-            return Arc::clone(known);
-        }
-        if self.kinds.len() >= KINDS_MAX {
-            self.kinds.clear();
-        }
-        let shared = Arc::new(kind.clone());
-        self.kinds.insert(kind, Arc::clone(&shared));
-        shared
-    }
-
-    fn amounts(
-        &mut self,
-        resources: &[(String, u64)],
-    ) -> Result<std::collections::BTreeMap<ResourceId, u64>, NameError> {
-        resources
-            .iter()
-            .map(|(name, amount)| Ok((self.resources.intern(name)?, *amount)))
-            .collect()
+        self.names.kind(kind)
     }
 
     /// The way back: a description with which a task can be submitted again.
     pub(crate) fn describe(&self, task: &TaskRef, kept: &Kept) -> Task {
         let TaskKind {
+            work,
             skills,
             needs,
             group,
@@ -324,9 +275,11 @@ impl Directory {
             retry,
             speculate,
             checkpoints: _,
+            once: _,
         } = &*kept.kind;
         Task {
             name: task.name.as_deref().map(Into::into),
+            work: *work,
             skills: skills
                 .iter()
                 .map(|id| self.skill_name(id).as_ref().into())
@@ -339,9 +292,11 @@ impl Directory {
             resources: needs
                 .named
                 .iter()
-                .filter_map(|(id, amount)| Some((self.resources.name(*id)?.into(), *amount)))
+                .filter_map(|(id, amount)| Some((self.names.resources.name(*id)?.into(), *amount)))
                 .collect(),
-            group: group.and_then(|id| self.groups.name(id)).map(Into::into),
+            group: group
+                .and_then(|id| self.names.groups.name(id))
+                .map(Into::into),
             time_limit: time_limit.map(Duration::from),
             hold_limit: hold_limit.map(Duration::from),
             retries: retry.retries,
@@ -349,46 +304,6 @@ impl Directory {
             speculate: *speculate,
             ..Task::default()
         }
-    }
-
-    /// Replaces `agent-3`, `task-7` and `skill-1` in a text of the core by the users' names.
-    pub(crate) fn with_names(&self, text: &str) -> String {
-        let mut words = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some((start, end, name)) = self.next_id(rest) {
-            words.push_str(&rest[..start]);
-            words.push_str(&name);
-            rest = &rest[end..];
-        }
-        words.push_str(rest);
-        words
-    }
-
-    /// The first id in a text: where it starts and ends, and what it is called.
-    fn next_id(&self, text: &str) -> Option<(usize, usize, String)> {
-        let starts = ["agent-", "task-", "skill-", "group-", "user-"]
-            .into_iter()
-            .flat_map(|prefix| {
-                text.match_indices(prefix)
-                    .map(move |(start, _)| (start, prefix))
-            });
-        let mut starts: Vec<(usize, &str)> = starts.collect();
-        starts.sort_unstable();
-        starts.into_iter().find_map(|(start, prefix)| {
-            let digits = &text[start + prefix.len()..];
-            let length = digits.bytes().take_while(u8::is_ascii_digit).count();
-            let number: u64 = digits[..length].parse().ok()?;
-            let small = u32::try_from(number).ok();
-            let name = match prefix {
-                "agent-" => Some(self.agent_name(AgentId(number))),
-                "task-" => self.task_names.get(&TaskId(number)).cloned(),
-                "skill-" => small.and_then(|id| named(&self.skills, SkillId(id))),
-                "group-" => small.and_then(|id| named(&self.groups, GroupId(id))),
-                _ => small.and_then(|id| named(&self.users, UserId(id))),
-            };
-            let end = start + prefix.len() + length;
-            Some((start, end, name.map(|name| format!("`{name}`"))?))
-        })
     }
 }
 
@@ -412,50 +327,8 @@ impl From<&TaskSpec> for Kept {
     }
 }
 
-fn named<Id: NameId>(names: &Names<Id>, id: Id) -> Option<Name> {
-    names.name(id).map(Into::into)
-}
-
-fn intern_all(names: &mut Names<SkillId>, skills: &[String]) -> Result<SkillSet, NameError> {
-    skills.iter().map(|skill| names.intern(skill)).collect()
-}
-
-/// Thousandths; none when the number is negative, not a number or too large.
-fn milli(number: f64) -> Option<u64> {
-    Span::try_from_secs_f64(number).map(|span| span.0 / 1_000_000)
-}
-
-/// The number of a piece of data: FNV-1a of its name, the same in every process.
-fn data_key(name: &str) -> DataKey {
-    let start = 0xcbf2_9ce4_8422_2325_u64;
-    DataKey(name.trim().bytes().fold(start, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_in_a_text_become_names() {
-        let mut directory = Directory::new();
-        let spec = directory
-            .agent_spec(&Agent::new("ann").skill("gpu"))
-            .unwrap();
-        assert_eq!(spec.id, AgentId(0));
-        let text = "agent-0 lacks skill-0 and skill-9; task-3 and non-agent-";
-        assert_eq!(
-            directory.with_names(text),
-            "`ann` lacks `gpu` and skill-9; task-3 and non-agent-"
-        );
-    }
-
-    #[test]
-    fn tasks_that_are_alike_share_one_kind() {
-        let mut directory = Directory::new();
-        let one = directory.kind(&Task::new("a").skill("x"));
-        let two = directory.kind(&Task::new("b").skill("x").priority(5));
-        assert!(Arc::ptr_eq(&one, &two));
-    }
+fn amounts(resources: &[(String, u64)]) -> impl Iterator<Item = (&str, u64)> {
+    resources
+        .iter()
+        .map(|(name, amount)| (name.as_str(), *amount))
 }

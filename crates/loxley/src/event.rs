@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
+use loxley_driver::Why;
+use loxley_driver::explain_text::failure_text;
 use loxley_model::{Failure, JobId, Lease, Time};
 
 use crate::task::{Name, TaskRef};
-use crate::words::{Why, failure_words, moment};
+use crate::view::moment;
 
 /// Something that happened. Its `Display` is one line in plain words.
 #[derive(Clone, Debug, PartialEq)]
@@ -186,7 +188,7 @@ impl fmt::Display for Ending {
                 f.write_str("ran out of time; its fallback value stands in")
             }
             Self::Failed { failure, message } => {
-                write!(f, "failed: {}", failure_words(*failure))?;
+                write!(f, "failed: {}", failure_text(*failure))?;
                 match message {
                     Some(message) => write!(f, " ({message})"),
                     None => Ok(()),
@@ -219,7 +221,7 @@ impl fmt::Display for Event {
                 Ok(())
             }
             Self::WillRetry { task, failure, at } => {
-                let (failure, at) = (failure_words(*failure), moment(*at));
+                let (failure, at) = (failure_text(*failure), moment(*at));
                 write!(f, "{task} is tried again at {at}: {failure}")
             }
             Self::Finished { task, ending, .. } => write!(f, "{task} {ending}"),

@@ -92,7 +92,7 @@ mod scheduler;
 mod state;
 mod task;
 mod ticker;
-mod words;
+mod view;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{
@@ -102,6 +102,7 @@ pub use error::{
 pub use event::{Ending, Event, Subscription};
 pub use fleet::{Batch, Context, Fleet, FleetBuilder, Handle, TaskError, Work};
 pub use loxley_balance::{BalanceReport, Targets};
+pub use loxley_driver::Why;
 pub use loxley_model::{Failure, JobId, Lease, NameError, Span, TaskId, Time};
 pub use loxley_policy::{
     CancelReason, Capabilities, Config, Counts, Explanation as CoreExplanation, Guards, Heartbeats,
@@ -115,4 +116,4 @@ pub use plan::{ImportError, Plan, PlanError, PlannedAgent, PlannedTask};
 pub use scheduler::{Assignment, Leftover, Scheduler, SchedulerBuilder, Submitted, Ticket};
 pub use state::CancelSignal;
 pub use task::{Agent, Job, Name, Task, TaskKey, TaskRef};
-pub use words::{AgentStatus, Explanation, Problem, UtilizationSample, Why};
+pub use view::{AgentStatus, Explanation, Problem, UtilizationSample};

@@ -6,23 +6,22 @@
 //! payload (see [`State::trash`]).
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::mem;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar};
 
+use loxley_driver::{Driver, Vocabulary, Why};
 use loxley_model::{AgentId, JobId, Lease, TaskId, Time};
 use loxley_policy::{
     Action, CancelReason, Counts, Ending as CoreEnding, Input, InputError, Reason, Report,
-    Scheduler as Core, SubmitError as CoreSubmitError,
+    SubmitError as CoreSubmitError,
 };
 
 use crate::directory::{Directory, Kept};
 use crate::event::{Ending, Event};
 use crate::task::TaskRef;
-use crate::words::Why;
 
 pub(crate) struct State<T> {
-    pub(crate) core: Core,
+    pub(crate) driver: Driver,
     pub(crate) directory: Directory,
     pub(crate) tasks: HashMap<TaskId, Entry<T>>,
     /// Failed tasks that the core keeps on its dead-letter list.
@@ -30,8 +29,6 @@ pub(crate) struct State<T> {
     /// Tasks that left with their agent, and may come back under the same number.
     pub(crate) returned: HashSet<TaskId>,
     pub(crate) desks: HashMap<AgentId, Desk>,
-    /// Who holds which lease that is in force.
-    leases: HashMap<Lease, AgentId>,
     pub(crate) outbox: Vec<Notice<T>>,
     pub(crate) new_listeners: Vec<Listener<T>>,
     /// Whether anybody wants notices; else none are made.
@@ -43,8 +40,6 @@ pub(crate) struct State<T> {
     pub(crate) trash: Vec<Arc<T>>,
     /// Signalled when the last task is over.
     pub(crate) idle: Arc<Condvar>,
-    /// Scratch space.
-    actions: Vec<Action>,
 }
 
 /// A task that is in the scheduler.
@@ -143,7 +138,6 @@ pub(crate) struct Answer<T> {
     /// The tasks that an agent took along, in its order.
     pub(crate) returned: Vec<TaskId>,
     pub(crate) taken_along: HashMap<TaskId, Entry<T>>,
-    yields: Vec<Input>,
     /// Agents that lost an assignment before anybody picked it up: their threads still wait.
     robbed: Vec<AgentId>,
 }
@@ -157,22 +151,20 @@ impl<T> Default for Answer<T> {
             moved: 0,
             returned: Vec::new(),
             taken_along: HashMap::new(),
-            yields: Vec::new(),
             robbed: Vec::new(),
         }
     }
 }
 
 impl<T> State<T> {
-    pub(crate) fn new(core: Core) -> Self {
+    pub(crate) fn new(driver: Driver) -> Self {
         Self {
-            core,
+            driver,
             directory: Directory::new(),
             tasks: HashMap::new(),
             dead: BTreeMap::new(),
             returned: HashSet::new(),
             desks: HashMap::new(),
-            leases: HashMap::new(),
             outbox: Vec::new(),
             new_listeners: Vec::new(),
             listening: false,
@@ -180,7 +172,6 @@ impl<T> State<T> {
             wake: Vec::new(),
             trash: Vec::new(),
             idle: Arc::new(Condvar::new()),
-            actions: Vec::new(),
         }
     }
 
@@ -188,11 +179,21 @@ impl<T> State<T> {
     pub(crate) fn feed(&mut self, now: Time, input: Input) -> Answer<T> {
         let mut answer = Answer::default();
         let first_notice = self.outbox.len();
-        self.feed_into(now, input, &mut answer);
-        while let Some(input) = self.next_follow_up(&mut answer) {
-            self.feed_into(now, input, &mut answer);
+        self.driver.tell(now, input);
+        loop {
+            while let Some(action) = self.driver.next_action() {
+                self.carry_out(action, &mut answer);
+            }
+            let Some(agent) = answer.robbed.pop() else {
+                break;
+            };
+            // An agent that is gone wants nothing.
+            if let Some(desk) = self.desks.get(&agent) {
+                let want = desk.wants();
+                self.driver.tell(now, Input::WorkRequested { agent, want });
+            }
         }
-        let counts = self.core.counts();
+        let counts = self.driver.scheduler().counts();
         for notice in &mut self.outbox[first_notice..] {
             notice.counts = counts;
         }
@@ -200,26 +201,6 @@ impl<T> State<T> {
             self.wake.push(Arc::clone(&self.idle));
         }
         answer
-    }
-
-    /// What the core must be told because of what it wanted done.
-    fn next_follow_up(&self, answer: &mut Answer<T>) -> Option<Input> {
-        if let Some(input) = answer.yields.pop() {
-            return Some(input);
-        }
-        // An agent that is gone wants nothing.
-        let (agent, want) = std::iter::from_fn(|| answer.robbed.pop())
-            .find_map(|agent| Some((agent, self.desks.get(&agent)?.wants())))?;
-        Some(Input::WorkRequested { agent, want })
-    }
-
-    fn feed_into(&mut self, now: Time, input: Input, answer: &mut Answer<T>) {
-        let mut actions = mem::take(&mut self.actions);
-        self.core.handle(now, input, &mut actions);
-        for action in actions.drain(..) {
-            self.carry_out(action, answer);
-        }
-        self.actions = actions;
     }
 
     fn carry_out(&mut self, action: Action, answer: &mut Answer<T>) {
@@ -249,10 +230,9 @@ impl<T> State<T> {
                     .get_mut(&agent)
                     .is_some_and(|desk| desk.put_back(lease));
                 if yielded {
-                    self.leases.remove(&lease);
                     answer.robbed.push(agent);
                 }
-                answer.yields.push(Input::TaskYielded {
+                self.driver.later(Input::TaskYielded {
                     task,
                     lease,
                     yielded,
@@ -264,7 +244,6 @@ impl<T> State<T> {
                 reason,
                 ..
             } => {
-                self.leases.remove(&lease);
                 let desk = self.desks.get_mut(&agent);
                 if desk.is_some_and(|desk| desk.cancel(lease, reason)) {
                     answer.robbed.push(agent);
@@ -281,13 +260,12 @@ impl<T> State<T> {
             task: state.directory.task_ref(ready.task),
             agent: state.directory.agent_name(agent),
             attempt: ready.attempt,
-            why: Why::new(ready.reason, &state.directory),
+            why: Why::new(ready.reason, state.directory.directory()),
         });
         let desk = self
             .desks
             .get_mut(&agent)
             .expect("the core gave a task to an agent that is not registered");
-        self.leases.insert(ready.lease, agent);
         desk.held.insert(ready.lease, ready.signal.clone());
         desk.inbox.push_back(ready);
         self.wake.push(Arc::clone(&desk.bell));
@@ -341,7 +319,7 @@ impl<T> State<T> {
                 } => Event::Queued {
                     task: names.task_ref(task),
                     agent: names.agent_name(agent),
-                    why: Why::new(reason, names),
+                    why: Why::new(reason, names.directory()),
                 },
                 Report::Held { task } => Event::Held {
                     task: names.task_ref(task),
@@ -415,7 +393,7 @@ impl<T> State<T> {
     /// Keeps a failed task as long as the core does: it forgets the lowest numbers first.
     fn bury(&mut self, task: TaskId, entry: Entry<T>) {
         self.dead.insert(task, entry);
-        let first_kept = self.core.dead_letters().next();
+        let first_kept = self.driver.scheduler().dead_letters().next();
         while let Some(oldest) = self.dead.first_entry()
             && first_kept.is_none_or(|kept| *oldest.key() < kept)
         {
@@ -470,8 +448,7 @@ impl<T> State<T> {
 
     fn clear_desk(&mut self, agent: AgentId) {
         if let Some(desk) = self.desks.remove(&agent) {
-            for (lease, signal) in &desk.held {
-                self.leases.remove(lease);
+            for signal in desk.held.values() {
                 signal.set(CancelReason::LeaseVoid);
             }
             self.wake.push(desk.bell);
@@ -534,8 +511,8 @@ impl<T> State<T> {
 
     /// Forgets the signal of a lease that was answered.
     pub(crate) fn answered(&mut self, lease: Lease) {
-        if let Some(agent) = self.leases.remove(&lease)
-            && let Some(desk) = self.desks.get_mut(&agent)
+        if let Some(held) = self.driver.leases().get(lease)
+            && let Some(desk) = self.desks.get_mut(&held.agent)
         {
             desk.held.remove(&lease);
         }

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use loxley_model::{DependencyFailure, NameError, Names, SkillId, TaskId, Time};
+use loxley_driver::work_key;
+use loxley_model::{DependencyFailure, NameError, Names, SkillId, TaskId, Time, WorkKey};
 
 use crate::error::SubmitProblem;
 
@@ -108,6 +109,7 @@ impl fmt::Display for TaskKey {
 #[derive(Clone, Debug, Default)]
 pub struct Task {
     pub(crate) name: Option<String>,
+    pub(crate) work: Option<WorkKey>,
     pub(crate) skills: Vec<String>,
     pub(crate) priority: Option<u8>,
     pub(crate) cost_secs: Option<f64>,
@@ -252,6 +254,14 @@ impl Task {
     #[must_use]
     pub fn near(mut self, data: impl Into<String>, transfer: Duration) -> Self {
         self.near = Some((data.into(), transfer));
+        self
+    }
+
+    /// What kind of work it is. How long tasks take, and how good and fast agents are at them, is learned of tasks of
+    /// one kind that also ask for the same. Without it, what they ask for is all there is to tell them apart.
+    #[must_use]
+    pub fn kind(mut self, kind: &str) -> Self {
+        self.work = Some(work_key("kind", [kind.trim()]));
         self
     }
 

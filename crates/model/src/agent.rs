@@ -26,6 +26,9 @@ pub struct AgentSpec {
     pub dispatch: Dispatch,
     /// Whether silence means that it is gone.
     pub heartbeats: bool,
+    /// Whether it says when nothing is left of a task that it was told to end. Until then the task counts as
+    /// running there. Of an agent that does not say so, such a task counts as over when it is told.
+    pub confirms_ends: bool,
 }
 
 /// Who starts the hand-over of a task.
@@ -54,6 +57,7 @@ impl AgentSpec {
             holds: Vec::new(),
             dispatch: Dispatch::OnRequest,
             heartbeats: false,
+            confirms_ends: false,
         }
     }
 }

@@ -44,4 +44,6 @@ ids! {
     ZoneId(u32) "zone-";
     /// A piece of data that tasks want to be near.
     DataKey(u64) "data-";
+    /// What people would call the same work: a command, a function, or a name that was given to it.
+    WorkKey(u64) "work-";
 }

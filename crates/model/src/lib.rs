@@ -6,6 +6,9 @@
 #![no_std]
 
 extern crate alloc;
+// What derives the schemas of the HTTP API writes `std`; nothing else here may.
+#[cfg(feature = "openapi")]
+extern crate std;
 
 mod agent;
 mod ids;
@@ -19,7 +22,7 @@ mod time;
 
 pub use agent::{AgentSpec, Dispatch};
 pub use ids::{
-    AgentId, DataKey, GroupId, JobId, Lease, ResourceId, SkillId, TaskId, UserId, ZoneId,
+    AgentId, DataKey, GroupId, JobId, Lease, ResourceId, SkillId, TaskId, UserId, WorkKey, ZoneId,
 };
 pub use names::{NameError, NameId, Names};
 pub use outcome::{Failure, Outcome};
@@ -27,6 +30,7 @@ pub use priority::{Priority, PriorityError};
 pub use resources::Resources;
 pub use skills::SkillSet;
 pub use task::{
-    DependencyFailure, Fallback, JobSpec, Locality, RetryRule, TaskKind, TaskSpec, Unplaceable,
+    DependencyFailure, Fallback, JobSpec, JobState, Locality, Rerun, RetryRule, TaskKind, TaskSpec,
+    Unplaceable,
 };
 pub use time::{Span, Time};

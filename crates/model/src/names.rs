@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::marker::PhantomData;
 
-use crate::ids::{GroupId, ResourceId, SkillId, UserId, ZoneId};
+use crate::ids::{AgentId, GroupId, ResourceId, SkillId, UserId, ZoneId};
 
 /// An id that stands for a name.
 pub trait NameId: Copy {
@@ -28,6 +28,19 @@ macro_rules! name_ids {
 }
 
 name_ids!(SkillId "skill", ResourceId "resource", GroupId "group", UserId "user", ZoneId "zone");
+
+/// The first agent has number 1: number 0 is nobody.
+impl NameId for AgentId {
+    const NOUN: &'static str = "agent";
+
+    fn from_number(number: u32) -> Self {
+        Self(u64::from(number) + 1)
+    }
+
+    fn number(self) -> u32 {
+        u32::try_from(self.0.wrapping_sub(1)).unwrap_or(u32::MAX)
+    }
+}
 
 /// A text that cannot be a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -109,6 +122,12 @@ impl<Id: NameId> Names<Id> {
     #[must_use]
     pub fn name(&self, id: Id) -> Option<&str> {
         self.names.get(id.number() as usize).map(|name| &**name)
+    }
+
+    /// As [`name`](Self::name), to be kept.
+    #[must_use]
+    pub fn shared(&self, id: Id) -> Option<Arc<str>> {
+        self.names.get(id.number() as usize).cloned()
     }
 
     /// All names, in the order of their ids.

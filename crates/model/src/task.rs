@@ -2,9 +2,12 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+#[cfg(feature = "openapi")]
+use alloc::{string::String, vec, vec::Vec};
 
 use crate::{
     AgentId, DataKey, GroupId, JobId, Priority, Resources, SkillSet, Span, TaskId, Time, UserId,
+    WorkKey,
 };
 
 /// One task. What many tasks have in common is in their [`TaskKind`], shared between them.
@@ -33,6 +36,9 @@ pub struct TaskSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TaskKind {
+    /// Which work it is, where that was said. How long tasks take and how fast agents are at them is learned of
+    /// tasks of one kind: two that merely ask for the same are not alike.
+    pub work: Option<WorkKey>,
     /// The skills it asks for.
     pub skills: SkillSet,
     /// What it needs while it runs.
@@ -49,6 +55,8 @@ pub struct TaskKind {
     pub speculate: bool,
     /// Whether it reports checkpoints and can go on from one.
     pub checkpoints: bool,
+    /// Whether it must not run twice: when its agent is lost it fails, and goes to no other.
+    pub once: bool,
 }
 
 /// Near which data a task should run.
@@ -129,24 +137,91 @@ impl JobSpec {
 
 /// What a failed dependency does to the tasks that wait for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum DependencyFailure {
     /// They fail too.
     #[default]
     Fail,
-    /// They are cancelled: skipped, not failed.
+    /// They are skipped: cancelled, not failed.
     Skip,
 }
 
-/// What to do with a task that no registered agent can do.
+/// What becomes of a task whose agent is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Rerun {
+    /// It runs again, on another agent.
+    #[default]
+    OnLoss,
+    /// It fails: it must not run twice.
+    Never,
+}
+
+/// What becomes of a task that no registered agent can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Unplaceable {
-    /// Keep it, visibly, until an agent arrives or its time limit passes.
+    /// It waits, visibly, until an agent arrives.
     #[default]
     Hold,
-    /// Refuse the whole submission.
+    /// The whole job is refused.
     Refuse,
+}
+
+/// The state of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum JobState {
+    /// Another job must be over first.
+    Waiting,
+    /// Accepted, and not over.
+    Open,
+    /// Over: every task succeeded.
+    Succeeded,
+    /// Over: at least one task failed.
+    Failed,
+    /// Over: none failed, at least one was cancelled.
+    Cancelled,
+}
+
+impl JobState {
+    /// Whether nothing will change any more, unless somebody retries a task.
+    #[must_use]
+    pub const fn is_over(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Open => "open",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
 }
 
 impl TaskSpec {

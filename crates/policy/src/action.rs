@@ -32,7 +32,7 @@ pub enum Action {
         /// Whether it may be running: then it saves a checkpoint, stops and yields.
         running: bool,
     },
-    /// Tell an agent to stop a task. No answer is needed: the lease is already void.
+    /// Tell an agent to stop a task.
     Cancel {
         /// The task.
         task: TaskId,
@@ -42,6 +42,10 @@ pub enum Action {
         lease: Lease,
         /// Why.
         reason: CancelReason,
+        /// Whether the lease stays in force until the agent says that nothing of the task is left
+        /// (`TaskFinished`), or that it had not begun (`TaskYielded`). Else the lease is void already, and no
+        /// answer is needed.
+        awaited: bool,
     },
     /// Tell whoever wants to know.
     Report(Report),
@@ -199,6 +203,7 @@ pub enum Report {
 
 /// How a task ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Ending {
     /// It succeeded.
     Succeeded {

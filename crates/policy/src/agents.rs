@@ -1,32 +1,27 @@
-//! The registered agents, and the cohorts they form.
+//! The registered agents, and the cohorts they form: the facts.
 //!
 //! Agents with the same skills and the same resources are a *cohort*: whatever one of them is capable
 //! of, all are. So the question "who is best for this task" looks at one candidate for each cohort,
-//! never at all agents.
+//! never at all agents. What follows from these facts and those about tasks is in
+//! [`Fleet`](crate::fleet::Fleet).
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use loxley_model::{
-    AgentId, AgentSpec, Dispatch, Lease, Resources, SkillId, SkillSet, Span, TaskId, Time,
+    AgentId, AgentSpec, Dispatch, Resources, SkillId, SkillSet, Span, TaskId, Time,
 };
-use smallvec::SmallVec;
 
-use crate::paged::Paged;
-use crate::queue::Queue;
-use crate::refs::{AgentRef, CohortRef, Seat, TaskRef};
-use crate::tournament::{ABSENT, ClassBits, Loot, Ranking, Victims};
+use crate::refs::{AgentRef, CohortRef};
 use crate::view::Liveness;
 
 /// An agent. With ten thousand of these, most are found cold in memory: what is needed for every task
 /// comes first and close together, what is needed seldom comes last.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(C, align(64))]
 pub(crate) struct Agent {
     pub(crate) id: AgentId,
-    pub(crate) queue: Queue,
-    /// The expected cost of all queued tasks.
-    pub(crate) queued_cost: Span,
     /// How many tasks it runs at once.
     pub(crate) slots: u32,
     pub(crate) cohort: CohortRef,
@@ -34,82 +29,33 @@ pub(crate) struct Agent {
     pub(crate) position: u32,
     /// Its open request for work.
     pub(crate) want: u32,
-    /// How many tasks in hand it has not started.
-    pub(crate) unstarted: u32,
-    /// How many tasks in hand are large.
-    pub(crate) large_in_hand: u32,
-    pub(crate) dispatch: Dispatch,
-    pub(crate) liveness: Liveness,
-    /// What is behind it.
-    pub(crate) stale: Stale,
     /// How many tasks went past one that waits for room.
     pub(crate) bypassed: u32,
-    /// Its place among the hungry of its cohort.
-    pub(crate) hungry_at: Option<Seat>,
-    /// Its place among the idle of its cohort.
-    pub(crate) idle_at: Option<Seat>,
-    /// Everything it holds a lease for.
-    pub(crate) in_hand: SmallVec<[InHand; 2]>,
+    /// Tells a late timer of an earlier agent at this place from one of this agent.
+    pub(crate) incarnation: u32,
+    pub(crate) dispatch: Dispatch,
+    pub(crate) liveness: Liveness,
+    pub(crate) confirms_ends: bool,
     /// When the tasks in hand are next checked for time limits and stragglers.
     pub(crate) check_at: Time,
     pub(crate) throttle: f64,
-    pub(crate) record: Record,
-    pub(crate) used: Resources,
-    /// Tells a late timer of an earlier agent at this place from one of this agent.
-    pub(crate) incarnation: u32,
-    /// Tasks on their way to it that others were asked to give back.
-    pub(crate) awaited: u32,
-    /// With how many tasks it is among the backlogged; 0 when it is not.
-    pub(crate) listed_backlog: u32,
-    pub(crate) last_heard: Time,
     pub(crate) round_trip: Span,
+    pub(crate) record: Record,
+    pub(crate) last_heard: Time,
+    /// It is not given up before this, unless it was heard meanwhile: the rules of silence have changed, and it
+    /// may not know.
+    pub(crate) patience_until: Time,
     pub(crate) robbed_at: Option<Time>,
     pub(crate) refusals: u32,
-    pub(crate) no_asking_until: Time,
+    /// It was too late when it asked for something back: until then it does not ask again.
+    pub(crate) backs_off_until: Option<Time>,
     pub(crate) skills: SkillSet,
     pub(crate) resources: Resources,
 }
 
-/// What has not been told of the latest changes of an agent, and is before it is asked: one bit each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stale(u8);
-
-impl Stale {
-    /// The ranking of its cohort.
-    pub(crate) const RANK: Self = Self(1);
-    /// The tree of victims of its cohort.
-    pub(crate) const LOOT: Self = Self(2);
-    /// The set of backlogged agents.
-    pub(crate) const BACKLOG: Self = Self(4);
-
-    pub(crate) fn has(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// Adds what is behind now; true if it was not before.
-    pub(crate) fn add(&mut self, other: Self) -> bool {
-        let is_new = !self.has(other);
-        self.0 |= other.0;
-        is_new
-    }
-
-    /// Takes out what is brought up to date; true if it was behind.
-    pub(crate) fn remove(&mut self, other: Self) -> bool {
-        let was_behind = self.has(other);
-        self.0 &= !other.0;
-        was_behind
-    }
-}
-
-/// A task in hand.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InHand {
-    pub(crate) task: TaskRef,
-    pub(crate) lease: Lease,
-}
-
 /// What was learned of an agent.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(C)]
 pub(crate) struct Record {
     /// Successes and failures, the older the less they count.
@@ -128,7 +74,8 @@ pub(crate) struct Record {
 }
 
 /// What was learned of one skill of an agent.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct SkillRecord {
     pub(crate) skill: SkillId,
     pub(crate) failures_in_a_row: u32,
@@ -215,23 +162,9 @@ impl Record {
 }
 
 impl Agent {
-    /// How many tasks it may be given now.
-    pub(crate) fn room(&self, depth_max: u32) -> u32 {
-        if self.liveness != Liveness::Alive {
-            return 0;
-        }
-        match self.dispatch {
-            Dispatch::OnRequest => self.want,
-            Dispatch::KeepFull => {
-                let full = self.slots + self.backlog_depth(depth_max);
-                full.saturating_sub(self.in_hand.len() as u32)
-            }
-        }
-    }
-
     /// How many tasks it should have in hand beyond those it runs, so that it never waits for a round
     /// trip: as many as it finishes in one.
-    fn backlog_depth(&self, depth_max: u32) -> u32 {
+    pub(crate) fn backlog_depth(&self, depth_max: u32) -> u32 {
         const ASSUMED_ROUND_TRIP: Span = Span::from_micros(200);
         let Some(mean) = self.record.mean_duration else {
             return depth_max.min(1);
@@ -245,10 +178,8 @@ impl Agent {
         unthrottled as u32
     }
 
-    /// Whether a task given to it now would start at once.
-    pub(crate) fn has_free_slot(&self) -> bool {
-        (self.in_hand.len() as u32) < self.slots
-            || (self.dispatch == Dispatch::OnRequest && self.want > 0)
+    pub(crate) fn is_alive(&self) -> bool {
+        self.liveness == Liveness::Alive
     }
 
     /// The skills it has at present.
@@ -261,122 +192,90 @@ impl Agent {
 }
 
 /// Agents with the same skills and resources.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Cohort {
     pub(crate) skills: SkillSet,
     pub(crate) resources: Resources,
-    /// The agents by position; `None` where one left.
+    /// The agents by position; `None` where one left. Of agents that are equally good the one at the
+    /// lowest position is taken.
     pub(crate) members: Vec<Option<AgentRef>>,
-    pub(crate) vacant: Vec<usize>,
-    pub(crate) count: usize,
-    pub(crate) ranking: Ranking,
-    pub(crate) victims: Victims,
-    /// Agents with room that found nothing to do, the latest last.
-    pub(crate) hungry: Vec<AgentRef>,
-    /// Those of them with a free slot: these may steal. The others only want a backlog.
-    pub(crate) idle: Vec<AgentRef>,
-    pub(crate) appetite: Appetite,
+    vacant: Vec<u32>,
 }
 
-/// Which classes of task the agents of a cohort can do.
-#[derive(Debug, Default)]
-pub(crate) struct Appetite {
-    /// The generation of cohorts and the number of classes it was worked out for.
-    pub(crate) known_for: (u64, usize),
-    /// For each class, whether they can.
-    pub(crate) capable: Vec<bool>,
-    /// The same as bits, shared when there are many classes.
-    pub(crate) bits: ClassBits,
-}
-
-#[derive(Debug, Default)]
+/// The table of agents. Gives no place away twice at a time.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Agents {
-    pub(crate) entries: Vec<Option<Agent>>,
-    pub(crate) vacant: Vec<AgentRef>,
-    pub(crate) by_id: Paged<AgentRef>,
+    entries: Vec<Option<Agent>>,
+    vacant: Vec<AgentRef>,
     /// How many times each id has registered.
-    pub(crate) incarnations: BTreeMap<AgentId, u32>,
-    pub(crate) cohorts: Vec<Cohort>,
-    /// The best keys of the cohorts, close together: these are asked for every task.
-    pub(crate) best: Ranking,
-    pub(crate) cohort_of: BTreeMap<(SkillSet, Resources), CohortRef>,
-    /// Changes whenever a cohort becomes empty or stops being so: what classes remember is outdated.
-    pub(crate) generation: u64,
-    pub(crate) total_slots: u64,
-    /// How many agents have a free slot and found nothing to do.
-    pub(crate) idle_count: usize,
+    incarnations: BTreeMap<AgentId, u32>,
+    cohorts: Vec<Cohort>,
 }
 
 impl Agents {
-    pub(crate) fn find(&self, id: AgentId) -> Option<AgentRef> {
-        self.by_id.get(id.0)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.by_id.len()
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = (AgentRef, &Agent)> {
         let present = self.entries.iter().enumerate();
         present.filter_map(|(i, agent)| agent.as_ref().map(|agent| (AgentRef::new(i), agent)))
     }
 
-    pub(crate) fn ids(&self) -> impl Iterator<Item = AgentId> {
-        self.by_id.iter().map(|(id, _)| AgentId(id))
+    pub(crate) fn refs(&self) -> Vec<AgentRef> {
+        self.iter().map(|(agent, _)| agent).collect()
     }
 
     pub(crate) fn get(&self, agent: AgentRef) -> Option<&Agent> {
-        self.entries[agent.index()].as_ref()
+        self.entries.get(agent.index())?.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, agent: AgentRef) -> Option<&mut Agent> {
-        self.entries[agent.index()].as_mut()
-    }
-
-    /// Has all that is needed of an agent fetched from memory at once, while the caller goes on.
+    /// Has an agent fetched from memory while the caller goes on.
     pub(crate) fn touch(&self, agent: AgentRef) {
-        let this = &self[agent];
-        core::hint::black_box((this.want, this.check_at, this.record.completed));
+        if let Some(this) = self.get(agent) {
+            core::hint::black_box((this.slots, this.record.completed));
+        }
     }
 
+    pub(crate) fn cohorts(&self) -> &[Cohort] {
+        &self.cohorts
+    }
+
+    pub(crate) fn cohort(&self, cohort: CohortRef) -> &Cohort {
+        &self.cohorts[cohort.index()]
+    }
+
+    /// How many places there are, those of agents that left included.
+    pub(crate) fn places(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Puts in an agent that belongs to no cohort yet.
     pub(crate) fn insert(&mut self, spec: AgentSpec, now: Time) -> AgentRef {
-        let id = spec.id;
-        let incarnation = self.incarnations.entry(id).or_default();
+        let incarnation = self.incarnations.entry(spec.id).or_default();
         *incarnation += 1;
-        self.total_slots += u64::from(spec.slots);
         let agent = Agent {
-            id,
+            id: spec.id,
             slots: spec.slots,
-            dispatch: spec.dispatch,
-            incarnation: *incarnation,
             cohort: CohortRef::new(0),
             position: 0,
-            queue: Queue::default(),
-            queued_cost: Span::ZERO,
-            in_hand: SmallVec::new(),
-            unstarted: 0,
-            large_in_hand: 0,
-            used: Resources::default(),
             want: 0,
-            awaited: 0,
-            listed_backlog: 0,
-            hungry_at: None,
-            idle_at: None,
             bypassed: 0,
+            incarnation: *incarnation,
+            dispatch: spec.dispatch,
             liveness: Liveness::Alive,
-            last_heard: now,
+            confirms_ends: spec.confirms_ends,
+            check_at: Time::MAX,
             throttle: 0.0,
             round_trip: Span::ZERO,
+            record: Record::new(spec.speed, now),
+            last_heard: now,
+            patience_until: Time::ZERO,
             robbed_at: None,
             refusals: 0,
-            no_asking_until: Time::ZERO,
-            check_at: Time::MAX,
-            record: Record::new(spec.speed, now),
-            stale: Stale::default(),
+            backs_off_until: None,
             skills: spec.skills,
             resources: spec.resources,
         };
-        let place = match self.vacant.pop() {
+        match self.vacant.pop() {
             Some(place) => {
                 self.entries[place.index()] = Some(agent);
                 place
@@ -385,148 +284,72 @@ impl Agents {
                 self.entries.push(Some(agent));
                 AgentRef::new(self.entries.len() - 1)
             }
-        };
-        self.by_id.insert(id.0, place);
-        self.join_cohort(place);
-        place
+        }
     }
 
     pub(crate) fn remove(&mut self, agent: AgentRef) -> Agent {
-        self.leave_cohort(agent);
         let gone = self.entries[agent.index()]
             .take()
             .expect("an agent leaves once");
-        self.total_slots -= u64::from(gone.slots);
-        self.by_id.remove(gone.id.0);
         self.vacant.push(agent);
         gone
     }
 
-    /// Puts an agent among those with the same skills and resources.
-    pub(crate) fn join_cohort(&mut self, agent: AgentRef) {
-        let key = (
-            self[agent].effective_skills(),
-            self[agent].resources.clone(),
-        );
-        let next = CohortRef::new(self.cohorts.len());
-        let place = *self.cohort_of.entry(key.clone()).or_insert(next);
-        if place == next {
-            let (skills, resources) = key;
-            self.best.set(place.index(), ABSENT);
-            self.cohorts.push(Cohort {
-                skills,
-                resources,
-                members: Vec::new(),
-                vacant: Vec::new(),
-                count: 0,
-                ranking: Ranking::default(),
-                victims: Victims::default(),
-                hungry: Vec::new(),
-                idle: Vec::new(),
-                appetite: Appetite::default(),
-            });
-        }
-        let cohort = &mut self.cohorts[place.index()];
-        let position = cohort.vacant.pop().unwrap_or_else(|| {
-            cohort.members.push(None);
-            cohort.members.len() - 1
+    /// A cohort without agents.
+    pub(crate) fn add_cohort(&mut self, skills: SkillSet, resources: Resources) {
+        self.cohorts.push(Cohort {
+            skills,
+            resources,
+            members: Vec::new(),
+            vacant: Vec::new(),
         });
-        cohort.members[position] = Some(agent);
-        cohort.count += 1;
-        if cohort.count == 1 {
-            self.generation += 1;
-        }
-        let this = &mut self[agent];
-        this.cohort = place;
-        this.position = position as u32;
     }
 
-    pub(crate) fn leave_cohort(&mut self, agent: AgentRef) {
-        self.set_hungry(agent, false);
+    /// Gives an agent a position in a cohort.
+    pub(crate) fn take_position(&mut self, agent: AgentRef, cohort: CohortRef) {
+        let this = &mut self.cohorts[cohort.index()];
+        let position = match this.vacant.pop() {
+            Some(position) => position,
+            None => {
+                this.members.push(None);
+                this.members.len() as u32 - 1
+            }
+        };
+        this.members[position as usize] = Some(agent);
+        self[agent].cohort = cohort;
+        self[agent].position = position;
+    }
+
+    /// Takes an agent out of its cohort.
+    pub(crate) fn leave_position(&mut self, agent: AgentRef) {
         let Agent {
             cohort, position, ..
         } = self[agent];
-        let position = position as usize;
-        self.set_ranking(cohort, position, ABSENT);
-        let cohort = &mut self.cohorts[cohort.index()];
-        cohort.members[position] = None;
-        cohort.vacant.push(position);
-        cohort.victims.set(position, Loot::default());
-        cohort.count -= 1;
-        if cohort.count == 0 {
-            self.generation += 1;
-        }
+        let this = &mut self.cohorts[cohort.index()];
+        this.members[position as usize] = None;
+        this.vacant.push(position);
     }
 
-    /// Notes that an agent has room and found nothing to do, or that this is over.
-    #[inline]
-    pub(crate) fn set_hungry(&mut self, agent: AgentRef, hungry: bool) {
-        let this = &self[agent];
-        let idle = hungry && this.has_free_slot();
-        if this.hungry_at.is_some() != hungry || this.idle_at.is_some() != idle {
-            self.change_seats(agent, hungry, idle);
-        }
-    }
-
-    #[inline(never)]
-    fn change_seats(&mut self, agent: AgentRef, hungry: bool, idle: bool) {
-        let Agent {
-            cohort,
-            hungry_at,
-            idle_at,
-            ..
-        } = self[agent];
-        let cohort = &mut self.cohorts[cohort.index()];
-        let (seat, moved) = change_seat(&mut cohort.hungry, agent, hungry_at, hungry);
-        let (idle_seat, moved_idle) = change_seat(&mut cohort.idle, agent, idle_at, idle);
-        if let Some(moved) = moved {
-            self[moved].hungry_at = hungry_at;
-        }
-        if let Some(moved) = moved_idle {
-            self[moved].idle_at = idle_at;
-        }
-        self[agent].hungry_at = seat;
-        self[agent].idle_at = idle_seat;
-        self.idle_count = self.idle_count + usize::from(idle) - usize::from(idle_at.is_some());
-    }
-
-    /// The agent with the greatest key of all.
-    pub(crate) fn best_placed(&self) -> Option<AgentRef> {
-        let cohort = &self.cohorts[self.best.best()?];
-        cohort.members[cohort.ranking.best()?]
-    }
-
-    pub(crate) fn set_ranking(&mut self, cohort: CohortRef, position: usize, key: i64) {
-        let ranking = &mut self.cohorts[cohort.index()].ranking;
-        ranking.set(position, key);
-        let best = ranking.best_key();
-        if self.best.key(cohort.index()) != best {
-            self.best.set(cohort.index(), best);
-        }
-    }
-
-    pub(crate) fn cohort(&self, cohort: CohortRef) -> &Cohort {
-        &self.cohorts[cohort.index()]
-    }
-}
-
-/// Puts an agent on a list or takes it off. Returns its seat, and who has its former one.
-fn change_seat(
-    list: &mut Vec<AgentRef>,
-    agent: AgentRef,
-    seat: Option<Seat>,
-    seated: bool,
-) -> (Option<Seat>, Option<AgentRef>) {
-    match (seat, seated) {
-        (None, true) => {
-            list.push(agent);
-            (Some(Seat::new(list.len() - 1)), None)
-        }
-        (Some(seat), false) => {
-            list.swap_remove(seat.index());
-            (None, list.get(seat.index()).copied())
-        }
-        _ => (seat, None),
+    /// Whether everybody is where the cohorts say, and the places without an agent are those that the
+    /// lists of them name.
+    pub(crate) fn places_agree(&self) -> bool {
+        let seated = |agent: AgentRef, this: &Agent| {
+            let cohort = self.cohorts.get(this.cohort.index());
+            let member = cohort.and_then(|cohort| cohort.members.get(this.position as usize));
+            member == Some(&Some(agent))
+        };
+        let members = self.cohorts.iter().map(|cohort| {
+            let vacant = cohort.members.iter().filter(|member| member.is_none());
+            let named = |at: &u32| cohort.members.get(*at as usize) == Some(&None);
+            let agree = vacant.count() == cohort.vacant.len() && cohort.vacant.iter().all(named);
+            agree.then(|| cohort.members.len() - cohort.vacant.len())
+        });
+        let members: Option<Vec<usize>> = members.collect();
+        let named = |place: &AgentRef| self.entries.get(place.index()) == Some(&None);
+        self.iter().all(|(agent, this)| seated(agent, this))
+            && members.is_some_and(|counts| counts.iter().sum::<usize>() == self.iter().count())
+            && self.vacant.len() == self.entries.iter().filter(|agent| agent.is_none()).count()
+            && self.vacant.iter().all(named)
     }
 }
 

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use loxley_model::{AgentId, Fallback, JobSpec, TaskId, TaskSpec, Unplaceable};
 
+use crate::queue::StealOrder;
 use crate::refs::{AgentRef, TaskRef};
 use crate::scheduler::reject;
 use crate::submission::Checked;
@@ -24,7 +25,7 @@ impl Scheduler {
         task: TaskSpec,
         actions: &mut Vec<Action>,
     ) {
-        let Some(target) = self.agents.find(agent) else {
+        let Some(target) = self.derived.fleet.find(agent) else {
             return reject(InputError::UnknownAgent(agent), actions);
         };
         if !task.dependencies.is_empty() || task.fallback != Fallback::None {
@@ -41,32 +42,32 @@ impl Scheduler {
             return;
         }
         for place in self.insert_all(job, &task, &checked, actions) {
-            self.tasks[place].since = self.now;
+            self.facts.tasks[place].since = self.facts.now;
             self.enqueue(place, target, Reason::Named, actions);
-            self.after_enqueue(place, target, actions);
         }
     }
 
     /// Lets a task leave the scheduler with whoever takes it.
     pub(crate) fn take_by_hand(&mut self, taking: Taking, actions: &mut Vec<Action>) {
+        let order = self.steal_order();
+        let facts = &self.facts;
+        let sort_of = |task: &_| facts.sort_of(task);
         let found = match taking {
             Taking::Task(task) => self.task_to_take(task),
             Taking::First(agent) => self.queue_to_take_from(agent).map(|agent| {
-                let mut queue = core::mem::take(&mut self.agents[agent].queue);
-                let first = queue.first(&self.tasks, &mut |_| true);
-                self.agents[agent].queue = queue;
-                first
+                let queue = &mut self.derived.fleet.look(agent).queue;
+                queue.first(&facts.tasks, &sort_of, &mut |_| true)
             }),
             Taking::Loot {
                 agent,
                 newest_first,
             } => self.queue_to_take_from(agent).map(|agent| {
-                let mut order = self.steal_order();
-                order.newest_first = newest_first;
-                let mut queue = core::mem::take(&mut self.agents[agent].queue);
-                let loot = queue.loot(&self.tasks, order, &mut |_| true);
-                self.agents[agent].queue = queue;
-                loot
+                let order = StealOrder {
+                    newest_first,
+                    ..order
+                };
+                let queue = &mut self.derived.fleet.look(agent).queue;
+                queue.loot(&facts.tasks, order, &sort_of, &mut |_| true)
             }),
         };
         match found {
@@ -84,25 +85,25 @@ impl Scheduler {
         failed: u64,
         actions: &mut Vec<Action>,
     ) {
-        let Some(agent) = self.agents.find(id) else {
+        let Some(agent) = self.derived.fleet.find(id) else {
             return reject(InputError::UnknownAgent(id), actions);
         };
-        let now = self.now;
-        let record = &mut self.agents[agent].record;
+        let now = self.facts.now;
+        let record = &mut self.facts.agents[agent].record;
         record.completed = completed;
         record.failed = failed;
         record.successes = completed as f64;
         record.failures = failed as f64;
         record.decayed_at = now;
-        self.refresh(agent);
+        self.derived.fleet.agent_changed(&self.facts, agent);
     }
 
     fn task_to_take(&self, id: TaskId) -> Result<Option<TaskRef>, InputError> {
-        let known = self.ids.live(id);
+        let known = self.facts.ids.live(id);
         // Copies and fallbacks have others who wait for them; they are cancelled, not taken.
         let task = known.ok_or(InputError::UnknownTask(id))?;
         let is_plain = !matches!(
-            self.tasks[task].state,
+            self.facts.tasks[task].state,
             State::Standby | State::Delegated | State::Waiting | State::Backoff
         );
         is_plain
@@ -111,6 +112,9 @@ impl Scheduler {
     }
 
     fn queue_to_take_from(&self, id: AgentId) -> Result<AgentRef, InputError> {
-        self.agents.find(id).ok_or(InputError::UnknownAgent(id))
+        self.derived
+            .fleet
+            .find(id)
+            .ok_or(InputError::UnknownAgent(id))
     }
 }

@@ -35,8 +35,20 @@ pub struct Config {
     pub quotas: Quotas,
     /// How many tasks an agent may hold that it has not started.
     pub prefetch: Prefetch,
+    /// From when on health calls something a problem. No decision depends on it.
+    pub health: HealthRules,
     /// Where all chance comes from: the jitter of delays.
     pub seed: u64,
+}
+
+impl Config {
+    /// Tasks of this priority and above are not stolen.
+    pub(crate) fn protected_from(&self) -> Option<Priority> {
+        let rules = &self.priority;
+        rules
+            .preserve_high_priority
+            .then_some(rules.high_priority_threshold)
+    }
 }
 
 /// Who starts a move.
@@ -170,6 +182,8 @@ pub struct PriorityRules {
     pub high_priority_threshold: Priority,
     /// Whether urgent tasks stay where they are queued.
     pub preserve_high_priority: bool,
+    /// Whether an agent that can start an urgent task now gets it all the same when its own cannot.
+    pub rescue_high_priority: bool,
     /// Whether the lowest priority is stolen first; else only age decides.
     pub priority_stealing_order: bool,
 }
@@ -179,6 +193,7 @@ impl Default for PriorityRules {
         Self {
             high_priority_threshold: Priority::HIGH,
             preserve_high_priority: true,
+            rescue_high_priority: true,
             priority_stealing_order: true,
         }
     }
@@ -274,7 +289,7 @@ impl Default for Heartbeats {
     fn default() -> Self {
         Self {
             suspect_after: Span::from_secs(15),
-            lost_after: Span::from_secs(30),
+            lost_after: Span::from_secs(60),
         }
     }
 }
@@ -366,5 +381,33 @@ pub struct Prefetch {
 impl Default for Prefetch {
     fn default() -> Self {
         Self { max_depth: 256 }
+    }
+}
+
+/// From when on [`Scheduler::health`](crate::Scheduler::health) calls something a problem.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct HealthRules {
+    /// Queues whose lengths vary by more than this differ widely.
+    pub queue_variance_max: f64,
+    /// When fewer than this share of the steals succeed, something keeps thieves away.
+    pub steal_success_min: f64,
+    /// More than this many queued tasks and no idle agent: the fleet is too small.
+    pub queued_max: u32,
+    /// Tasks that take less than this, one after the other, are worth putting together.
+    pub short_task: Span,
+    /// A data key, or a queue, with more than this share of all that is queued is a hot spot.
+    pub hot_spot_share: f64,
+}
+
+impl Default for HealthRules {
+    fn default() -> Self {
+        Self {
+            queue_variance_max: 10.0,
+            steal_success_min: 0.5,
+            queued_max: 100,
+            short_task: Span::from_millis(5),
+            hot_spot_share: 0.5,
+        }
     }
 }

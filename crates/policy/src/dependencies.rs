@@ -13,14 +13,16 @@ use crate::refs::TaskRef;
 use crate::tasks::NO_EDGE;
 
 /// The edges from tasks to their dependents.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Edges {
     arena: Vec<Edge>,
     free: u32,
     count: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Edge {
     dependent: Dependent,
     next: u32,
@@ -29,6 +31,7 @@ struct Edge {
 /// A task that waits. It may be over when what it waits for is, and another one in its place, so its
 /// number of arrival (the lower half) is kept beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Dependent {
     pub(crate) task: TaskRef,
     pub(crate) arrival: u32,
@@ -70,6 +73,18 @@ impl Edges {
 }
 
 impl Edges {
+    /// Whether a list that starts at `first` comes to an end.
+    pub(crate) fn is_list(&self, first: u32) -> bool {
+        let mut at = first;
+        for _ in 0..=self.arena.len() {
+            match self.arena.get(at as usize) {
+                Some(edge) => at = edge.next,
+                None => return at == NO_EDGE,
+            }
+        }
+        false
+    }
+
     /// The dependents in the list that starts at `first`.
     pub(crate) fn iter(&self, first: u32) -> impl Iterator<Item = Dependent> {
         let next = |at: u32| (at != NO_EDGE).then(|| self.arena[at as usize]);

@@ -20,7 +20,8 @@ use crate::timers::Alarm;
 use crate::{Action, CancelReason, Ending, InputError, Report, Scheduler};
 
 /// A task that failed for good, kept so that it can be given another chance.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct DeadLetter {
     pub(crate) job: JobSpec,
     pub(crate) kind: Arc<TaskKind>,
@@ -33,47 +34,31 @@ pub(crate) struct DeadLetter {
 const DEAD_LETTERS_MAX: usize = 100_000;
 
 impl Scheduler {
-    /// Moves a task to another state, and its count with it.
-    pub(crate) fn set_state(&mut self, task: TaskRef, state: State) {
-        let old = core::mem::replace(&mut self.tasks[task].state, state);
-        if old != state {
-            *self.count_of(old) -= 1;
-            *self.count_of(state) += 1;
-        }
-    }
-
-    fn count_of(&mut self, state: State) -> &mut u64 {
-        match state {
-            State::Waiting | State::Backoff | State::Standby | State::Delegated => {
-                &mut self.counts.waiting
-            }
-            State::Held => &mut self.counts.held,
-            State::Queued => &mut self.counts.queued,
-            State::Leased | State::Running => &mut self.counts.running,
-        }
-    }
-
-    /// Ends a task that is on no agent and no queue, and then whatever ends because of it.
+    /// Ends a task, and then whatever ends because of it. What waited for them is ready now. A task that an
+    /// agent still has to end is over when that has.
     pub(crate) fn end_task(&mut self, task: TaskRef, ending: Ending, actions: &mut Vec<Action>) {
         let (mut ended, mut ready) = (Vec::new(), Vec::new());
         let mut next = Some((task, ending));
         // A list, not recursion: a chain may be a million tasks long.
         while let Some((task, ending)) = next {
-            self.take_off(task, actions);
-            self.end_one(task, ending, &mut ended, &mut ready, actions);
+            if self.take_off(task, ending, actions) {
+                self.end_one(task, ending, &mut ended, &mut ready, actions);
+            }
             next = ended.pop();
         }
         if !ready.is_empty() {
             self.put_in_order(&mut ready);
             for task in ready {
-                self.make_ready(task, actions);
+                self.make_ready(task);
             }
         }
-        if !self.probes.is_empty() {
-            self.release_held(actions);
+        if !self.derived.probes.is_empty() {
+            self.marks.release_held();
         }
-        if self.small_live == 0 && self.counts.queued > 0 {
-            self.feed_hungry(actions);
+        // Large tasks may have all slots when there are no small ones.
+        let counts = &self.derived.counts;
+        if counts.small == 0 && counts.queued > 0 {
+            self.marks.look_again();
         }
     }
 
@@ -86,26 +71,17 @@ impl Scheduler {
         actions: &mut Vec<Action>,
     ) {
         self.note_deadline_at_end(place);
-        *self.count_of(self.tasks[place].state) -= 1;
-        let task = self.tasks.remove(place);
+        let task = self.remove(place);
         let succeeded = matches!(ending, Ending::Succeeded { .. } | Ending::FellBack { .. });
-        match ending {
-            Ending::Succeeded { .. } | Ending::FellBack { .. } => self.counts.finished += 1,
-            Ending::Failed(_) => self.counts.failed += 1,
-            Ending::Cancelled => self.counts.cancelled += 1,
-            Ending::Returned => self.counts.returned += 1,
-        }
-        let lot = self.lots.at(task.lot);
-        self.limits.task_ends(lot.user);
-        self.small_live -= u64::from(!lot.large);
+        self.facts.totals.count(ending);
         if ending == Ending::Returned {
             // Whoever has it may submit it again; its dependents wait for that.
-            self.ids.set(task.id, Known::Unused);
+            self.facts.ids.set(task.id, Known::Unused);
             if task.dependents != NO_EDGE {
-                self.orphans.insert(task.id, task.dependents);
+                self.facts.orphans.insert(task.id, task.dependents);
             }
         } else {
-            self.ids.set(task.id, Known::Over { succeeded });
+            self.facts.ids.set(task.id, Known::Over { succeeded });
             if task.dependents != NO_EDGE {
                 self.tell_dependents(task.dependents, succeeded, ended, ready);
             }
@@ -117,12 +93,13 @@ impl Scheduler {
             self.bury(&task);
         }
         let (place, task) = (task.job, task.id);
-        let this = &mut self.jobs[place];
+        let this = &mut self.facts.jobs[place];
         this.live -= 1;
         let (job, is_over) = (this.spec.id, this.live == 0);
         report(Report::Finished { task, job, ending }, actions);
         if is_over {
-            self.jobs.remove(place);
+            self.facts.jobs.remove(place);
+            self.derived.job_of.remove(job.0);
             report(Report::JobFinished { job }, actions);
         }
     }
@@ -134,9 +111,9 @@ impl Scheduler {
         ended: &mut Vec<(TaskRef, Ending)>,
         ready: &mut Vec<TaskRef>,
     ) {
-        for dependent in self.edges.take(dependents) {
+        for dependent in self.facts.edges.take(dependents) {
             // A dependent that is over already left an edge behind; it does not count any more.
-            let Some(this) = self.tasks.get_mut(dependent.task) else {
+            let Some(this) = self.facts.tasks.get_mut(dependent.task) else {
                 continue;
             };
             if this.arrival as u32 != dependent.arrival {
@@ -148,7 +125,7 @@ impl Scheduler {
                     ready.push(dependent.task);
                 }
             } else {
-                let ending = match self.jobs[this.job].spec.dependency_failure {
+                let ending = match self.facts.jobs[this.job].spec.dependency_failure {
                     DependencyFailure::Fail => Ending::Failed(Failure::Dependency),
                     DependencyFailure::Skip => Ending::Cancelled,
                 };
@@ -159,7 +136,7 @@ impl Scheduler {
 
     /// Notes that a task ends because of another one, unless that is noted.
     fn doom(&mut self, task: TaskRef, ending: Ending, ended: &mut Vec<(TaskRef, Ending)>) {
-        if !core::mem::replace(&mut self.tasks[task].doomed, true) {
+        if !core::mem::replace(&mut self.facts.tasks[task].doomed, true) {
             ended.push((task, ending));
         }
     }
@@ -167,8 +144,8 @@ impl Scheduler {
     /// Ends a task for which this one stood in, and a fallback that is not needed any more.
     fn end_fallbacks(&mut self, task: &Gone, ending: Ending, ended: &mut Vec<(TaskRef, Ending)>) {
         let Some(extra) = &task.extra else { return };
-        if let Some(primary) = extra.stands_in_for.and_then(|id| self.ids.live(id))
-            && self.tasks[primary].state == State::Delegated
+        if let Some(primary) = extra.stands_in_for.and_then(|id| self.facts.ids.live(id))
+            && self.facts.tasks[primary].state == State::Delegated
         {
             let ending = match ending {
                 Ending::Succeeded { .. } | Ending::FellBack { .. } => {
@@ -180,33 +157,58 @@ impl Scheduler {
             self.doom(primary, ending, ended);
         }
         if let Fallback::Task(fallback) = extra.fallback
-            && let Some(fallback) = self.ids.live(fallback)
-            && self.tasks[fallback].state == State::Standby
+            && let Some(fallback) = self.facts.ids.live(fallback)
         {
+            // It stood by, or it stood in and nobody waits for its result any more.
             self.doom(fallback, Ending::Cancelled, ended);
         }
     }
 
-    /// Takes a task off whatever it is on: an agent, a queue, the held list.
-    fn take_off(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
-        match self.tasks[task].state {
+    /// Takes a task off whatever it is on: an agent, a queue, the held list. False when an agent has yet to say
+    /// that nothing is left of it; then the ending is kept until it does.
+    fn take_off(&mut self, task: TaskRef, ending: Ending, actions: &mut Vec<Action>) -> bool {
+        match self.facts.tasks[task].state {
             State::Queued => {
                 self.forget_probe(task);
                 self.unqueue(task);
-                self.set_state(task, State::Waiting);
             }
-            State::Held => {
-                self.unhold(task);
-                self.set_state(task, State::Waiting);
-            }
+            State::Held => self.unhold(task),
             State::Leased | State::Running => {
                 self.forget_probe(task);
-                if self.tasks[task].copy().is_some() {
-                    self.revoke(task, Held::Copy, CancelReason::Requested, actions);
+                if self.facts.tasks[task].copy().is_some() {
+                    self.call_off(task, Held::Copy, CancelReason::Requested, actions);
                 }
-                self.revoke(task, Held::First, CancelReason::Requested, actions);
+                self.call_off(task, Held::First, CancelReason::Requested, actions);
+                return self.is_free(task, ending);
             }
             State::Waiting | State::Backoff | State::Standby | State::Delegated => {}
+        }
+        true
+    }
+
+    /// Whether a task has no lease. If it has one, it ends like this when it has none.
+    fn is_free(&mut self, task: TaskRef, ending: Ending) -> bool {
+        let this = &mut self.facts.tasks[task];
+        if !this.has_lease() {
+            return true;
+        }
+        let decided = &mut this.extra_mut().ending;
+        // A result that is here stays, whoever changes their mind.
+        if !matches!(decided, Some(Ending::Succeeded { .. })) {
+            *decided = Some(ending);
+        }
+        false
+    }
+
+    /// Ends a task whose other copy, if it has one, was called off.
+    pub(crate) fn end_when_free(
+        &mut self,
+        task: TaskRef,
+        ending: Ending,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.is_free(task, ending) {
+            self.end_task(task, ending, actions);
         }
     }
 
@@ -217,20 +219,20 @@ impl Scheduler {
         failure: Failure,
         actions: &mut Vec<Action>,
     ) {
-        let this = &mut self.tasks[task];
+        let this = &mut self.facts.tasks[task];
         let failures = &mut this.extra_mut().failures;
         *failures = failures.saturating_add(1);
         let (failures, id) = (u32::from(*failures), this.id);
-        let rule = self.lots.kind_at(this.kind).spec.retry;
+        let rule = self.facts.classes.kind_at(this.kind).spec.retry;
         if failure != Failure::Permanent && failures <= rule.retries {
             let cap = rule.cap.max(rule.base).0;
             let delay =
                 Delay::new(rule.base.0, 2.0, cap, 0.5).expect("the cap is not below the base");
-            let at = self.now + Span(delay.ns(failures - 1, &mut self.rng));
-            self.tallies.retries += 1;
+            let at = self.facts.now + Span(delay.ns(failures - 1, &mut self.facts.rng));
+            self.facts.tallies.retries += 1;
             self.set_state(task, State::Backoff);
-            self.tasks[task].extra_mut().retry_at = at;
-            self.timers.set(at, Alarm::Retry(id));
+            self.facts.tasks[task].extra_mut().retry_at = at;
+            self.facts.timers.set(at, Alarm::Retry(id));
             return report(
                 Report::WillRetry {
                     task: id,
@@ -247,7 +249,7 @@ impl Scheduler {
     }
 
     fn fall_back(&mut self, task: TaskRef, actions: &mut Vec<Action>) -> bool {
-        match self.tasks[task]
+        match self.facts.tasks[task]
             .extra
             .as_ref()
             .map_or(Fallback::None, |extra| extra.fallback)
@@ -258,42 +260,41 @@ impl Scheduler {
                 true
             }
             Fallback::Task(fallback) => {
-                let Some(fallback) = self.ids.live(fallback) else {
+                let Some(fallback) = self.facts.ids.live(fallback) else {
                     return false;
                 };
-                if self.tasks[fallback].state != State::Standby {
+                if self.facts.tasks[fallback].state != State::Standby {
                     return false;
                 }
                 self.set_state(task, State::Delegated);
                 self.set_state(fallback, State::Waiting);
-                if self.tasks[fallback].dependencies_left == 0 {
-                    self.make_ready(fallback, actions);
+                if self.facts.tasks[fallback].dependencies_left == 0 {
+                    self.make_ready(fallback);
                 }
                 true
             }
         }
     }
 
-    pub(crate) fn retry_due(&mut self, task: TaskId, actions: &mut Vec<Action>) {
-        let Some(task) = self.ids.live(task) else {
+    pub(crate) fn retry_due(&mut self, task: TaskId) {
+        let Some(task) = self.facts.ids.live(task) else {
             return;
         };
-        let due = self.tasks[task]
+        let due = self.facts.tasks[task]
             .extra
             .as_ref()
-            .is_some_and(|extra| extra.retry_at <= self.now);
-        if self.tasks[task].state == State::Backoff && due {
-            // Somewhere else, if there is anywhere else: the agent may be what is wrong.
+            .is_some_and(|extra| extra.retry_at <= self.facts.now);
+        if self.facts.tasks[task].state == State::Backoff && due {
             self.set_state(task, State::Waiting);
-            self.place(task, None, actions);
+            self.mark_ready(task, None);
         }
     }
 
     pub(crate) fn hold_limit_due(&mut self, task: TaskId, actions: &mut Vec<Action>) {
-        let Some(task) = self.ids.live(task) else {
+        let Some(task) = self.facts.ids.live(task) else {
             return;
         };
-        if self.tasks[task].state == State::Held {
+        if self.facts.tasks[task].state == State::Held {
             self.end_task(task, Ending::Failed(Failure::Unassignable), actions);
         }
     }
@@ -305,17 +306,18 @@ impl Scheduler {
         deadline: Time,
         actions: &mut Vec<Action>,
     ) {
-        let this = &self.tasks[task];
+        let this = &self.facts.tasks[task];
         let latest = deadline - this.known_cost().unwrap_or(Span::ZERO);
-        self.timers
-            .set(latest.max(self.now), Alarm::Deadline(this.id));
-        if latest < self.now {
+        self.facts
+            .timers
+            .set(latest.max(self.facts.now), Alarm::Deadline(this.id));
+        if latest < self.facts.now {
             self.report_deadline_lost(task, actions);
         }
     }
 
     fn report_deadline_lost(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
-        let this = &mut self.tasks[task];
+        let this = &mut self.facts.tasks[task];
         if !core::mem::replace(&mut this.extra_mut().deadline_reported, true) {
             let deadline = this.deadline();
             report(
@@ -329,37 +331,37 @@ impl Scheduler {
     }
 
     pub(crate) fn deadline_due(&mut self, id: TaskId, actions: &mut Vec<Action>) {
-        let Some(task) = self.ids.live(id) else {
+        let Some(task) = self.facts.ids.live(id) else {
             return;
         };
-        let deadline = self.tasks[task].deadline();
-        let runs = self.tasks[task].state == State::Running;
-        if self.now >= deadline || !runs {
+        let deadline = self.facts.tasks[task].deadline();
+        let runs = self.facts.tasks[task].state == State::Running;
+        if self.facts.now >= deadline || !runs {
             self.report_deadline_lost(task, actions);
         }
-        if self.now < deadline {
-            self.timers.set(deadline, Alarm::Deadline(id));
+        if self.facts.now < deadline {
+            self.facts.timers.set(deadline, Alarm::Deadline(id));
         }
     }
 
     fn note_deadline_at_end(&mut self, task: TaskRef) {
-        if self.now > self.tasks[task].deadline() {
-            self.tallies.deadline_misses += 1;
+        if self.facts.now > self.facts.tasks[task].deadline() {
+            self.facts.tallies.deadline_misses += 1;
         }
     }
 
     pub(crate) fn cancel(&mut self, selection: Selection, actions: &mut Vec<Action>) {
         match selection {
-            Selection::Task(id) => match self.ids.live(id) {
+            Selection::Task(id) => match self.facts.ids.live(id) {
                 Some(task) => self.end_task(task, Ending::Cancelled, actions),
                 None => reject(InputError::UnknownTask(id), actions),
             },
-            Selection::Job(id) => match self.jobs.find(id) {
+            Selection::Job(id) => match self.find_job(id) {
                 Some(job) => self.cancel_job(job, actions),
                 None => reject(InputError::UnknownJob(id), actions),
             },
             Selection::All => {
-                let jobs: Vec<JobRef> = self.jobs.all().collect();
+                let jobs: Vec<JobRef> = self.derived.job_of.iter().map(|(_, job)| job).collect();
                 for job in jobs {
                     self.cancel_job(job, actions);
                 }
@@ -368,15 +370,15 @@ impl Scheduler {
     }
 
     fn cancel_job(&mut self, job: JobRef, actions: &mut Vec<Action>) {
-        let spec = self.jobs[job].spec;
-        let ids = self.jobs[job].task_ids();
+        let spec = self.facts.jobs[job].spec;
+        let ids = self.facts.jobs[job].task_ids();
         // The dependents first: they are cancelled too, not failed for want of what is cancelled.
         for id in ids.into_iter().rev() {
-            if self.jobs.find(spec.id) != Some(job) {
+            if self.find_job(spec.id) != Some(job) {
                 return;
             }
-            if let Some(task) = self.ids.live(id)
-                && self.tasks[task].job == job
+            if let Some(task) = self.facts.ids.live(id)
+                && self.facts.tasks[task].job == job
             {
                 self.end_as_cancelled(task, actions);
             }
@@ -385,46 +387,46 @@ impl Scheduler {
 
     /// Cancels a task, and its dependents as cancelled whatever their job says of failed ones.
     fn end_as_cancelled(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
-        let job = self.tasks[task].job;
+        let job = self.facts.tasks[task].job;
         let rule = core::mem::replace(
-            &mut self.jobs[job].spec.dependency_failure,
+            &mut self.facts.jobs[job].spec.dependency_failure,
             DependencyFailure::Skip,
         );
-        let id = self.jobs[job].spec.id;
+        let id = self.facts.jobs[job].spec.id;
         self.end_task(task, Ending::Cancelled, actions);
-        if self.jobs.find(id) == Some(job) {
-            self.jobs[job].spec.dependency_failure = rule;
+        if self.find_job(id) == Some(job) {
+            self.facts.jobs[job].spec.dependency_failure = rule;
         }
     }
 
     fn bury(&mut self, task: &Gone) {
         let locality = task.extra.as_ref().and_then(|extra| extra.locality);
-        self.dead.insert(
+        self.facts.dead.insert(
             task.id,
             DeadLetter {
-                job: self.jobs[task.job].spec,
-                kind: Arc::clone(&self.lots.kind_at(task.kind).spec),
+                job: self.facts.jobs[task.job].spec,
+                kind: Arc::clone(&self.facts.classes.kind_at(task.kind).spec),
                 priority: task.priority,
                 cost: task.cost,
                 locality,
             },
         );
-        if self.dead.len() > DEAD_LETTERS_MAX {
-            self.dead.pop_first();
+        if self.facts.dead.len() > DEAD_LETTERS_MAX {
+            self.facts.dead.pop_first();
         }
     }
 
     /// Gives tasks on the dead-letter list another chance. What they depended on is over.
     pub(crate) fn resubmit(&mut self, tasks: &[TaskId], actions: &mut Vec<Action>) {
-        let all: Vec<TaskId> = self.dead.keys().copied().collect();
+        let all: Vec<TaskId> = self.facts.dead.keys().copied().collect();
         for id in if tasks.is_empty() { &all } else { tasks } {
-            let Some(letter) = self.dead.remove(id) else {
+            let Some(letter) = self.facts.dead.remove(id) else {
                 reject(InputError::NotDeadLettered(*id), actions);
                 continue;
             };
-            self.ids.set(*id, Known::Unused);
-            self.counts.failed -= 1;
-            self.counts.submitted -= 1;
+            self.facts.ids.set(*id, Known::Unused);
+            self.facts.totals.failed -= 1;
+            self.facts.totals.submitted -= 1;
             let spec = TaskSpec {
                 priority: letter.priority,
                 cost: letter.cost,
@@ -442,6 +444,6 @@ impl Scheduler {
 
     /// The tasks that failed for good and can be given another chance.
     pub fn dead_letters(&self) -> impl Iterator<Item = TaskId> {
-        self.dead.keys().copied()
+        self.facts.dead.keys().copied()
     }
 }

@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 use loxley_model::{SkillId, TaskId, Time};
 
 use crate::Scheduler;
+use crate::admission::Bar;
 use crate::agents::Agent;
-use crate::dispatch::Bar;
-use crate::lots::Class;
 use crate::refs::TaskRef;
+use crate::task_classes::CapabilityClass;
 use crate::tasks::State;
 use crate::view::{Explanation, Liveness, Obstacle, Place, Remedy, TaskStatus};
 
@@ -19,12 +19,12 @@ impl Scheduler {
     /// The state of a task that is not over.
     #[must_use]
     pub fn task_status(&self, id: TaskId) -> Option<TaskStatus> {
-        let task = self.ids.live(id)?;
-        let this = &self.tasks[task];
+        let task = self.facts.ids.live(id)?;
+        let this = &self.facts.tasks[task];
         let placed = matches!(this.state, State::Queued | State::Leased | State::Running);
         Some(TaskStatus {
             task: id,
-            job: self.jobs[this.job].spec.id,
+            job: self.facts.jobs[this.job].spec.id,
             priority: this.priority,
             place: self.place_of(task),
             attempts: this.attempts.into(),
@@ -37,15 +37,18 @@ impl Scheduler {
     }
 
     fn place_of(&self, task: TaskRef) -> Place {
-        let this = &self.tasks[task];
-        let agent = || &self.agents[this.agent];
+        let this = &self.facts.tasks[task];
+        let agent = || &self.facts.agents[this.agent];
         match this.state {
             State::Waiting => Place::Dependencies {
                 first: self.dependencies_of(task),
                 count: this.dependencies_left,
             },
             State::Backoff => Place::Backoff {
-                until: this.extra.as_ref().map_or(self.now, |extra| extra.retry_at),
+                until: this
+                    .extra
+                    .as_ref()
+                    .map_or(self.facts.now, |extra| extra.retry_at),
             },
             State::Standby => Place::Standby {
                 for_task: this
@@ -67,7 +70,7 @@ impl Scheduler {
                 }
                 _ => Place::Queued {
                     agent: agent().id,
-                    ahead: agent().queue.ahead_of(&self.tasks, task),
+                    ahead: self.ahead_of(task),
                     reason: this.reason,
                 },
             },
@@ -79,8 +82,8 @@ impl Scheduler {
             State::Running => Place::Running {
                 agent: agent().id,
                 lease: this.lease,
-                running_for: self.now.since(this.since),
-                copy: this.copy().map(|copy| self.agents[copy.agent].id),
+                running_for: self.facts.now.since(this.since),
+                copy: this.copy().map(|copy| self.facts.agents[copy.agent].id),
                 reason: this.reason,
             },
         }
@@ -89,29 +92,29 @@ impl Scheduler {
     /// Why a task is where it is, why it is not running, and what would make it run.
     #[must_use]
     pub fn explain(&self, id: TaskId) -> Option<Explanation> {
-        let task = self.ids.live(id)?;
+        let task = self.facts.ids.live(id)?;
         let status = self.task_status(id)?;
         let mut obstacles = Vec::new();
         let mut remedies = Vec::new();
-        match self.tasks[task].state {
+        match self.facts.tasks[task].state {
             State::Waiting => {
                 let first = self.dependencies_of(task);
                 obstacles.push(Obstacle::WaitsFor(
                     first.clone(),
-                    self.tasks[task].dependencies_left,
+                    self.facts.tasks[task].dependencies_left,
                 ));
                 remedies.push(Remedy::FinishDependencies(first));
             }
             State::Backoff => {
-                let until = self.tasks[task]
+                let until = self.facts.tasks[task]
                     .extra
                     .as_ref()
-                    .map_or(self.now, |extra| extra.retry_at);
+                    .map_or(self.facts.now, |extra| extra.retry_at);
                 obstacles.push(Obstacle::WaitsUntil(until));
                 remedies.push(Remedy::Wait(Some(until)));
             }
             State::Standby => {
-                let primary = self.tasks[task]
+                let primary = self.facts.tasks[task]
                     .extra
                     .as_ref()
                     .and_then(|extra| extra.stands_in_for);
@@ -138,13 +141,16 @@ impl Scheduler {
         obstacles: &mut Vec<Obstacle>,
         remedies: &mut Vec<Remedy>,
     ) {
-        let class = self.lots.class_of_lot(self.tasks[task].lot);
-        if self.agents.len() == 0 {
+        let class = self
+            .facts
+            .classes
+            .class_of_admission(self.facts.tasks[task].admission_class);
+        if self.derived.fleet.len() == 0 {
             obstacles.push(Obstacle::NoAgents);
             remedies.push(Remedy::AddAgentWith(class.skills.iter().collect()));
             return;
         }
-        let unavailable = self.agents.iter().filter(|(_, agent)| {
+        let unavailable = self.facts.agents.iter().filter(|(_, agent)| {
             agent.liveness != Liveness::Alive
                 && missing(class, agent).is_empty()
                 && is_large_enough(class, agent)
@@ -155,6 +161,7 @@ impl Scheduler {
             remedies.push(Remedy::Wait(None));
         }
         let nearest = self
+            .facts
             .agents
             .iter()
             .min_by_key(|(_, agent)| missing(class, agent).len());
@@ -168,7 +175,8 @@ impl Scheduler {
             remedies.push(Remedy::AddAgentWith(class.skills.iter().collect()));
         } else if unavailable == 0 {
             obstacles.push(Obstacle::TooLarge);
-            remedies.push(Remedy::AddLargerAgent);
+            let skills = class.skills.iter().collect();
+            remedies.push(Remedy::AddLargerAgent(skills, class.needs.clone()));
         }
     }
 
@@ -178,23 +186,26 @@ impl Scheduler {
         obstacles: &mut Vec<Obstacle>,
         remedies: &mut Vec<Remedy>,
     ) {
-        let this = &self.tasks[task];
-        let agent = &self.agents[this.agent];
+        let this = &self.facts.tasks[task];
+        let agent = &self.facts.agents[this.agent];
         let id = agent.id;
         if let Some(bar) = self.barred(task) {
-            remedies.push(match bar {
-                Obstacle::GroupFull { .. } => Remedy::RaiseGroupLimit,
-                Obstacle::ShareUsedUp { .. } => Remedy::RaiseUserWeight,
+            let group = self.facts.admission_class_of(this).group;
+            remedies.push(match (&bar, group) {
+                (Obstacle::GroupFull { limit, .. }, Some(group)) => {
+                    Remedy::RaiseGroupLimit(group, *limit)
+                }
+                (Obstacle::ShareUsedUp { .. }, _) => Remedy::RaiseUserWeight,
                 _ => Remedy::Wait(None),
             });
             obstacles.push(bar);
         }
-        let ahead = agent.queue.ahead_of(&self.tasks, task);
+        let ahead = self.ahead_of(task);
         if ahead > 0 {
             obstacles.push(Obstacle::BehindOthers { agent: id, ahead });
             remedies.push(Remedy::RaisePriority);
         }
-        if agent.room(self.config.prefetch.max_depth) == 0 {
+        if self.room(this.agent) == 0 {
             obstacles.push(Obstacle::AgentBusy(id));
         }
         self.explain_not_stolen(task, obstacles, remedies);
@@ -207,43 +218,49 @@ impl Scheduler {
         obstacles: &mut Vec<Obstacle>,
         remedies: &mut Vec<Remedy>,
     ) {
-        let this = &self.tasks[task];
+        let this = &self.facts.tasks[task];
         if self.is_protected(this.priority) {
             obstacles.push(Obstacle::Protected);
-        } else if this.settled {
+        } else if self.facts.sort_of(this).settled {
             obstacles.push(Obstacle::MovedEnough(this.moves.into()));
-        } else if !self.config.strategy.pulls() || !self.config.work_stealing.steal_below_busy {
+        } else if !self.facts.config.strategy.pulls()
+            || !self.facts.config.work_stealing.steal_below_busy
+        {
             remedies.push(Remedy::AllowStealing);
         }
     }
 
     /// What bars a queued task from its agent, apart from the tasks ahead of it.
     fn barred(&self, task: TaskRef) -> Option<Obstacle> {
-        let this = &self.tasks[task];
-        let agent = &self.agents[this.agent];
-        let shares = self.config.quotas.user_shares && self.limits.has_rivals();
-        Some(match self.admission(shares).bar(agent, this.lot)? {
-            Bar::Room | Bar::Reserved => Obstacle::NoRoom(agent.id),
-            Bar::Group(group) => {
-                let group = self.limits.groups.get(&group)?;
-                Obstacle::GroupFull {
-                    running: group.running,
-                    limit: group.limit?,
+        let this = &self.facts.tasks[task];
+        let agent = &self.facts.agents[this.agent];
+        Some(
+            match self.bar(this.agent, this.admission_class, self.shares())? {
+                Bar::Room | Bar::Reserved => Obstacle::NoRoom(agent.id),
+                Bar::Group(group) => Obstacle::GroupFull {
+                    running: self.derived.loads.group_running(group),
+                    limit: self.facts.limits.limit(group)?,
+                },
+                Bar::Share => {
+                    let user = self.facts.admission_class_of(this).user;
+                    let (loads, limits) = (&self.derived.loads, &self.facts.limits);
+                    Obstacle::ShareUsedUp {
+                        running: loads.user_running(user),
+                        share: loads.share(limits, user, self.derived.fleet.total_slots),
+                    }
                 }
-            }
-            Bar::Share => {
-                let user = self.lots.at(this.lot).user;
-                let running = self.limits.users[user.index()].running;
-                Obstacle::ShareUsedUp {
-                    running,
-                    share: self.limits.share(user, self.agents.total_slots),
-                }
-            }
-        })
+            },
+        )
+    }
+
+    /// How many tasks come before a queued one.
+    fn ahead_of(&self, task: TaskRef) -> usize {
+        let hand = self.derived.fleet.hand(self.facts.tasks[task].agent);
+        hand.queue.ahead_of(&self.facts.tasks, task)
     }
 
     fn fallback_of(&self, task: TaskRef) -> Option<TaskId> {
-        match self.tasks[task].extra.as_ref()?.fallback {
+        match self.facts.tasks[task].extra.as_ref()?.fallback {
             loxley_model::Fallback::Task(fallback) => Some(fallback),
             _ => None,
         }
@@ -251,18 +268,21 @@ impl Scheduler {
 
     /// The first few tasks that a task waits for. Looks at all tasks: this is asked by people.
     fn dependencies_of(&self, task: TaskRef) -> Vec<TaskId> {
-        let arrival = self.tasks[task].arrival as u32;
+        let arrival = self.facts.tasks[task].arrival as u32;
         let waits_for = |first: u32| {
-            self.edges
+            self.facts
+                .edges
                 .iter(first)
                 .any(|d| d.task == task && d.arrival == arrival)
         };
         let live = self
+            .facts
             .tasks
             .iter()
             .filter(|(_, other)| waits_for(other.dependents))
             .map(|(_, o)| o.id);
         let gone = self
+            .facts
             .orphans
             .iter()
             .filter(|(_, first)| waits_for(**first))
@@ -271,7 +291,7 @@ impl Scheduler {
     }
 }
 
-fn missing(class: &Class, agent: &Agent) -> Vec<SkillId> {
+fn missing(class: &CapabilityClass, agent: &Agent) -> Vec<SkillId> {
     let has = agent.effective_skills();
     class
         .skills
@@ -280,6 +300,6 @@ fn missing(class: &Class, agent: &Agent) -> Vec<SkillId> {
         .collect()
 }
 
-fn is_large_enough(class: &Class, agent: &Agent) -> bool {
+fn is_large_enough(class: &CapabilityClass, agent: &Agent) -> bool {
     agent.resources.have_room(&Default::default(), &class.needs)
 }

@@ -26,6 +26,7 @@ pub(crate) enum Known {
 
 /// What is known of an id, in four bytes: a million tasks make a large table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Code(u32);
 
 impl Code {
@@ -60,22 +61,25 @@ impl From<Code> for Known {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 enum Page {
     #[default]
     Absent,
     Open {
+        #[cfg_attr(feature = "serde", serde(with = "array"))]
         entries: Box<[Code; PAGE]>,
         over: u16,
     },
     /// All are over; a set bit is a success.
-    Closed(Box<[u64; PAGE / 64]>),
+    Closed(#[cfg_attr(feature = "serde", serde(with = "array"))] Box<[u64; PAGE / 64]>),
 }
 
 /// How far beyond its end the directory grows for a new page.
 const REACH: u64 = 64;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct IdTable {
     /// The pages from the first on, without a gap to speak of.
     directory: Vec<Page>,
@@ -139,21 +143,29 @@ impl IdTable {
         }
     }
 
-    /// Everything that is over, in the order of ids, and whether it succeeded.
-    pub(crate) fn over(&self) -> impl Iterator<Item = (TaskId, bool)> {
+    /// Whether what it knows of live tasks are these, and so many.
+    pub(crate) fn agrees(&self, live: impl Fn(TaskId, TaskRef) -> bool, count: usize) -> bool {
         let near = (0..).zip(&self.directory);
         let remote = self.remote.iter().map(|(number, page)| (*number, page));
-        let present = near
-            .chain(remote)
-            .filter(|(_, page)| !matches!(page, Page::Absent));
-        let ids = present.flat_map(|(number, _)| {
-            let first = number * PAGE as u64;
-            (first..=first + (PAGE as u64 - 1)).map(TaskId)
-        });
-        ids.filter_map(|id| match self.known(id) {
-            Known::Over { succeeded } => Some((id, succeeded)),
-            _ => None,
-        })
+        let mut found = 0;
+        for (number, page) in near.chain(remote) {
+            match page {
+                Page::Absent | Page::Closed(_) => {}
+                Page::Open { entries, .. } => {
+                    let first = u128::from(number) * PAGE as u128;
+                    for (index, code) in entries.iter().enumerate() {
+                        if let Known::Live(task) = (*code).into() {
+                            let id = u64::try_from(first + index as u128);
+                            if !id.is_ok_and(|id| live(TaskId(id), task)) {
+                                return false;
+                            }
+                            found += 1;
+                        }
+                    }
+                }
+            }
+        }
+        found == count
     }
 
     fn page_mut(&mut self, number: u64) -> &mut Page {
@@ -189,6 +201,31 @@ fn reopen(bits: &[u64; PAGE / 64]) -> Box<[Code; PAGE]> {
         *entry = Known::Over { succeeded }.into();
     }
     entries
+}
+
+/// A page as a list of its entries: serde knows no arrays of this length.
+#[cfg(feature = "serde")]
+mod array {
+    use alloc::boxed::Box;
+    use alloc::vec::Vec;
+
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::{Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer, T: Serialize, const N: usize>(
+        entries: &[T; N],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        entries.as_slice().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>, T: Deserialize<'de>, const N: usize>(
+        deserializer: D,
+    ) -> Result<Box<[T; N]>, D::Error> {
+        let entries = Vec::deserialize(deserializer)?.into_boxed_slice();
+        let wrong = |entries: Box<[T]>| Error::invalid_length(entries.len(), &"a whole page");
+        entries.try_into().map_err(wrong)
+    }
 }
 
 #[cfg(test)]

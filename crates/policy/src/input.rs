@@ -53,6 +53,8 @@ pub enum Input {
     StealRequested {
         /// Who asks.
         agent: AgentId,
+        /// Whether the task goes on its queue instead of being given to it.
+        onto_queue: bool,
     },
     /// An agent began to run a task.
     TaskStarted {
@@ -145,6 +147,8 @@ pub enum Input {
     /// The connection to an agent broke: it gets nothing new until it is heard, and is given up when
     /// it stays silent.
     AgentSilent(AgentId),
+    /// The driver did not run for so long, and heard nobody: that is nobody else's silence.
+    StoodStill(Span),
 }
 
 // Every task brings a few inputs, and each is handed on from driver to scheduler: what is large and rare

@@ -3,13 +3,13 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use loxley_model::{JobId, JobSpec, TaskId};
+use loxley_model::{JobSpec, TaskId};
 
-use crate::paged::Paged;
 use crate::refs::{JobRef, UserRef};
 
 /// A job: one cache line, since a job may be a single task.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(align(64))]
 pub(crate) struct Job {
     pub(crate) spec: JobSpec,
@@ -52,24 +52,17 @@ impl Job {
     }
 }
 
-#[derive(Debug, Default)]
+/// The table of jobs. Which job has which id is in [`Derived`](crate::derived::Derived).
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Jobs {
     entries: Vec<Option<Job>>,
     vacant: Vec<JobRef>,
-    by_id: Paged<JobRef>,
 }
 
 impl Jobs {
-    pub(crate) fn find(&self, id: JobId) -> Option<JobRef> {
-        self.by_id.get(id.0)
-    }
-
-    /// The job of this id; a new one if it is not there.
-    pub(crate) fn find_or_insert(&mut self, spec: JobSpec, user: UserRef) -> JobRef {
-        if let Some(job) = self.find(spec.id) {
-            return job;
-        }
-        let id = spec.id;
+    /// Puts in a job without tasks.
+    pub(crate) fn insert(&mut self, spec: JobSpec, user: UserRef) -> JobRef {
         let job = Some(Job {
             spec,
             user,
@@ -77,7 +70,7 @@ impl Jobs {
             first_run: (TaskId(0), 0),
             more_runs: None,
         });
-        let place = match self.vacant.pop() {
+        match self.vacant.pop() {
             Some(place) => {
                 self.entries[place.index()] = job;
                 place
@@ -86,9 +79,22 @@ impl Jobs {
                 self.entries.push(job);
                 JobRef::new(self.entries.len() - 1)
             }
-        };
-        self.by_id.insert(id.0, place);
-        place
+        }
+    }
+
+    pub(crate) fn remove(&mut self, job: JobRef) -> Job {
+        let gone = self.entries[job.index()].take().expect("a job ends once");
+        self.vacant.push(job);
+        gone
+    }
+
+    pub(crate) fn get(&self, job: JobRef) -> Option<&Job> {
+        self.entries.get(job.index())?.as_ref()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (JobRef, &Job)> {
+        let present = self.entries.iter().enumerate();
+        present.filter_map(|(at, job)| Some((JobRef::new(at), job.as_ref()?)))
     }
 
     /// Has a job fetched from memory while the caller goes on.
@@ -96,15 +102,11 @@ impl Jobs {
         core::hint::black_box(self[job].live);
     }
 
-    pub(crate) fn remove(&mut self, job: JobRef) -> Job {
-        let gone = self.entries[job.index()].take().expect("a job ends once");
-        self.by_id.remove(gone.spec.id.0);
-        self.vacant.push(job);
-        gone
-    }
-
-    pub(crate) fn all(&self) -> impl Iterator<Item = JobRef> {
-        self.by_id.iter().map(|(_, job)| job)
+    /// Whether the places without a job are those that the list of them names.
+    pub(crate) fn vacancies_agree(&self) -> bool {
+        let vacant = self.entries.iter().filter(|job| job.is_none()).count();
+        let named = |place: &JobRef| self.entries.get(place.index()) == Some(&None);
+        vacant == self.vacant.len() && self.vacant.iter().all(named)
     }
 }
 

@@ -27,12 +27,12 @@ impl Scheduler {
         took: Span,
         actions: &mut Vec<Action>,
     ) {
-        let this = &self.tasks[task];
+        let this = &self.facts.tasks[task];
         let (id, declared) = (this.id, this.known_cost());
-        let half_life = self.config.learning.half_life;
+        let half_life = self.facts.config.learning.half_life;
         let succeeded = outcome == Outcome::Succeeded;
-        let record = &mut self.agents[agent].record;
-        decay(record, self.now, half_life);
+        let record = &mut self.facts.agents[agent].record;
+        decay(record, self.facts.now, half_life);
         if succeeded {
             record.completed += 1;
             record.successes += 1.0;
@@ -49,15 +49,20 @@ impl Scheduler {
         }
         // Only the earliest finish asks how fast an agent is at a single skill. Without it, there is
         // mostly nothing to be learned of single skills.
-        let matching = self.config.capabilities.matching_strategy;
+        let matching = self.facts.config.capabilities.matching_strategy;
         let speed = speed.filter(|_| matching == Matching::EarliestFinish);
         if succeeded && speed.is_none() && !record.is_troubled {
-            return self.refresh(agent);
+            return self.derived.fleet.agent_changed(&self.facts, agent);
         }
         record.is_troubled |= !succeeded;
-        let skills = self.lots.class_of_lot(self.tasks[task].lot).skills.clone();
+        let skills = self
+            .facts
+            .classes
+            .class_of_admission(self.facts.tasks[task].admission_class)
+            .skills
+            .clone();
         for skill in skills.iter() {
-            let record = self.agents[agent].record.skill_mut(skill);
+            let record = self.facts.agents[agent].record.skill_mut(skill);
             if let Some(speed) = speed {
                 record.speed = Some(approach(record.speed.unwrap_or(speed), speed));
             }
@@ -68,27 +73,32 @@ impl Scheduler {
             };
             let on_probe = record.breaker == Breaker::OnProbe(id);
             let tripped = record.breaker == Breaker::Closed
-                && self.config.learning.breaker_failures > 0
-                && record.failures_in_a_row >= self.config.learning.breaker_failures
-                && self.agents[agent].skills.contains(skill);
+                && self.facts.config.learning.breaker_failures > 0
+                && record.failures_in_a_row >= self.facts.config.learning.breaker_failures
+                && self.facts.agents[agent].skills.contains(skill);
             if on_probe && succeeded {
                 self.restore_skill(agent, skill, actions);
             } else if (on_probe && !succeeded) || tripped {
                 self.suspend(agent, skill, actions);
             }
         }
-        self.refresh(agent);
+        self.derived.fleet.agent_changed(&self.facts, agent);
     }
 
     fn suspend(&mut self, agent: AgentRef, skill: SkillId, actions: &mut Vec<Action>) {
-        let base = self.config.learning.breaker_probe;
-        let record = self.agents[agent].record.skill_mut(skill);
+        let base = self.facts.config.learning.breaker_probe;
+        let record = self.facts.agents[agent].record.skill_mut(skill);
         let pause = Span(base.0.saturating_mul(1 << record.suspensions.min(5)));
         record.suspensions += 1;
-        let until = self.now + pause;
+        let until = self.facts.now + pause;
         record.breaker = Breaker::Open(until);
-        let (id, incarnation) = (self.agents[agent].id, self.agents[agent].incarnation);
-        self.timers.set(until, Alarm::Probe(id, incarnation, skill));
+        let (id, incarnation) = (
+            self.facts.agents[agent].id,
+            self.facts.agents[agent].incarnation,
+        );
+        self.facts
+            .timers
+            .set(until, Alarm::Probe(id, incarnation, skill));
         report(
             Report::SkillSuspended {
                 agent: id,
@@ -98,68 +108,68 @@ impl Scheduler {
             actions,
         );
         self.change_cohort(agent);
-        self.requeue_what_it_cannot_do(agent, actions);
+        self.requeue_what_it_cannot_do(agent);
     }
 
     fn restore_skill(&mut self, agent: AgentRef, skill: SkillId, actions: &mut Vec<Action>) {
-        let record = self.agents[agent].record.skill_mut(skill);
+        let record = self.facts.agents[agent].record.skill_mut(skill);
         record.breaker = Breaker::Closed;
         record.suspensions = 0;
-        let id = self.agents[agent].id;
+        let id = self.facts.agents[agent].id;
         report(Report::SkillRestored { agent: id, skill }, actions);
         self.change_cohort(agent);
-        self.release_held(actions);
+        self.marks.release_held();
     }
 
     fn change_cohort(&mut self, agent: AgentRef) {
-        let was_hungry = self.agents[agent].hungry_at.is_some();
-        self.agents.leave_cohort(agent);
-        self.agents.join_cohort(agent);
-        self.agents.set_hungry(agent, was_hungry);
-        self.refresh(agent);
+        self.leave_cohort(agent);
+        self.join_cohort(agent);
+        self.mark_agent(agent);
     }
 
     /// Finds other agents for queued tasks that need a skill their agent lost.
-    pub(crate) fn requeue_what_it_cannot_do(&mut self, agent: AgentRef, actions: &mut Vec<Action>) {
-        for task in self.agents[agent].queue.in_order(&self.tasks) {
-            if !self.is_queued_at(task, agent) {
-                continue; // Whoever got the one before took this one too.
-            }
-            let class = self.lots.at(self.tasks[task].lot).class;
-            if !self.is_capable(class, self.agents[agent].cohort) && !self.is_probe(task) {
+    pub(crate) fn requeue_what_it_cannot_do(&mut self, agent: AgentRef) {
+        for task in self
+            .derived
+            .fleet
+            .hand(agent)
+            .queue
+            .in_order(&self.facts.tasks)
+        {
+            let class = self
+                .facts
+                .admission_class_of(&self.facts.tasks[task])
+                .capability;
+            if !self.is_capable(class, self.facts.agents[agent].cohort) && !self.is_probe(task) {
                 self.unqueue(task);
-                self.place(task, None, actions);
+                self.mark_ready(task, None);
             }
         }
     }
 
     /// A suspended skill may be tried: the next suitable task goes there.
-    pub(crate) fn begin_probing(
-        &mut self,
-        agent: AgentRef,
-        skill: SkillId,
-        actions: &mut Vec<Action>,
-    ) {
-        let record = self.agents[agent].record.skill_mut(skill);
-        if !matches!(record.breaker, Breaker::Open(until) if until <= self.now) {
+    pub(crate) fn begin_probing(&mut self, agent: AgentRef, skill: SkillId) {
+        let record = self.facts.agents[agent].record.skill_mut(skill);
+        if !matches!(record.breaker, Breaker::Open(until) if until <= self.facts.now) {
             return;
         }
         record.breaker = Breaker::Probing;
-        self.probes.insert((skill, agent));
+        self.derived.probes.insert((skill, agent));
         // If nobody else has the skill, tasks are held for it: one of them is the probe.
-        self.release_held(actions);
+        self.marks.release_held();
     }
 
     /// An agent that should try some of the skills of a class, and has all the others.
     pub(crate) fn find_probe(&self, class: ClassRef) -> Option<(SkillId, AgentRef)> {
-        if self.probes.is_empty() {
+        if self.derived.probes.is_empty() {
             return None;
         }
-        let class = self.lots.class_at(class);
-        self.probes.iter().copied().find(|(skill, agent)| {
-            let this = &self.agents[*agent];
+        let class = self.facts.classes.class_at(class);
+        self.derived.probes.iter().copied().find(|(skill, agent)| {
+            let this = &self.facts.agents[*agent];
             let may_try = |skill: SkillId| {
-                has_now(&self.agents, *agent, skill) || self.probes.contains(&(skill, *agent))
+                has_now(&self.facts.agents, *agent, skill)
+                    || self.derived.probes.contains(&(skill, *agent))
             };
             class.skills.contains(*skill)
                 && this.liveness == Liveness::Alive
@@ -175,10 +185,10 @@ impl Scheduler {
         class: ClassRef,
     ) -> Option<(AgentRef, SkillId)> {
         let (first, agent) = self.find_probe(class)?;
-        let id = self.tasks[task].id;
-        for skill in self.lots.class_at(class).skills.clone().iter() {
-            if self.probes.remove(&(skill, agent)) {
-                self.agents[agent].record.skill_mut(skill).breaker = Breaker::OnProbe(id);
+        let id = self.facts.tasks[task].id;
+        for skill in self.facts.classes.class_at(class).skills.clone().iter() {
+            if self.derived.probes.remove(&(skill, agent)) {
+                self.facts.agents[agent].record.skill_mut(skill).breaker = Breaker::OnProbe(id);
             }
         }
         Some((agent, first))
@@ -186,8 +196,8 @@ impl Scheduler {
 
     /// Whether a queued task is its agent's probe.
     fn is_probe(&self, task: TaskRef) -> bool {
-        let this = &self.tasks[task];
-        let skills = &self.agents[this.agent].record.skills;
+        let this = &self.facts.tasks[task];
+        let skills = &self.facts.agents[this.agent].record.skills;
         skills
             .iter()
             .any(|record| record.breaker == Breaker::OnProbe(this.id))
@@ -195,11 +205,11 @@ impl Scheduler {
 
     /// A task leaves its agent without an outcome: if it was a probe, another one may be.
     pub(crate) fn forget_probe(&mut self, task: TaskRef) {
-        let (id, agent) = (self.tasks[task].id, self.tasks[task].agent);
-        for record in &mut self.agents[agent].record.skills {
+        let (id, agent) = (self.facts.tasks[task].id, self.facts.tasks[task].agent);
+        for record in &mut self.facts.agents[agent].record.skills {
             if record.breaker == Breaker::OnProbe(id) {
                 record.breaker = Breaker::Probing;
-                self.probes.insert((record.skill, agent));
+                self.derived.probes.insert((record.skill, agent));
             }
         }
     }

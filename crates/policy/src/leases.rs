@@ -2,15 +2,20 @@
 //!
 //! Every assignment has a number, its lease. An answer counts only while its lease is in force; the
 //! one place that decides this is [`Scheduler::lease_in_force`].
+//!
+//! A task that is no longer wanted is *called off*: its agent is told to end it, and the lease stays in force,
+//! with everything that it takes, until the agent says that nothing is left of the task. So no limit, no
+//! resource, no next attempt and nobody who waits sees the end of an attempt before it is one.
 
 use alloc::vec::Vec;
 
-use loxley_model::{AgentId, Lease, Outcome, Span, TaskId};
+use loxley_model::{Failure, Lease, Outcome, Span, TaskId};
 
+use crate::fleet::Change;
+use crate::marks::Handover;
 use crate::refs::{AgentRef, TaskRef};
 use crate::scheduler::report;
-use crate::tasks::State;
-use crate::{Action, CancelReason, Ending, Reason, Report, Scheduler};
+use crate::{Action, CancelReason, Ending, Report, Scheduler};
 
 /// Which copy of a task a lease is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +32,8 @@ impl Scheduler {
         lease: Lease,
         actions: &mut Vec<Action>,
     ) -> Option<(TaskRef, Held)> {
-        if let Some(place) = self.ids.live(task) {
-            let this = &self.tasks[place];
+        if let Some(place) = self.facts.ids.live(task) {
+            let this = &self.facts.tasks[place];
             if this.lease == lease && this.has_lease() {
                 return Some((place, Held::First));
             }
@@ -42,17 +47,11 @@ impl Scheduler {
 
     #[cold]
     fn note_stale(&mut self, task: TaskId, lease: Lease, actions: &mut Vec<Action>) {
-        self.tallies.stale_answers += 1;
+        self.facts.tallies.stale_answers += 1;
         report(Report::StaleAnswer { task, lease }, actions);
     }
 
-    pub(crate) fn task_started(&mut self, task: TaskId, lease: Lease, actions: &mut Vec<Action>) {
-        let Some((task, held)) = self.lease_in_force(task, lease, actions) else {
-            return;
-        };
-        self.note_start(task, held, Span::ZERO);
-    }
-
+    /// A task was started so long ago.
     pub(crate) fn task_ran(
         &mut self,
         task: TaskId,
@@ -65,41 +64,6 @@ impl Scheduler {
         }
     }
 
-    /// Books the start of a task so long ago, unless it is booked.
-    fn note_start(&mut self, task: TaskRef, held: Held, ago: Span) {
-        let began = self.now - ago;
-        let agent = match held {
-            Held::First => {
-                let this = &mut self.tasks[task];
-                if this.state == State::Running {
-                    return;
-                }
-                // Not before it was assigned, whatever an agent says.
-                let began = began.max(this.since);
-                let (waited, agent) = (began.since(this.since), this.agent);
-                this.since = began;
-                self.tallies.task_waited(waited);
-                self.set_state(task, State::Running);
-                agent
-            }
-            Held::Copy => {
-                let copy = self.tasks[task]
-                    .extra_mut()
-                    .copy
-                    .as_mut()
-                    .expect("the lease is for the copy");
-                if copy.running {
-                    return;
-                }
-                copy.running = true;
-                copy.started = began.max(copy.started);
-                copy.agent
-            }
-        };
-        self.one_less_unstarted(agent);
-        self.watch_task_in_hand(task, agent);
-    }
-
     pub(crate) fn task_finished(
         &mut self,
         task: TaskId,
@@ -110,132 +74,58 @@ impl Scheduler {
         let Some((task, held)) = self.lease_in_force(task, lease, actions) else {
             return;
         };
-        self.jobs.touch(self.tasks[task].job);
+        if self.is_called_off(task, held) {
+            return self.end_called_off(task, held, actions);
+        }
+        self.facts.jobs.touch(self.facts.tasks[task].job);
         // An agent need not say that it started a short task.
         self.note_start(task, held, Span::ZERO);
         let agent = self.agent_holding(task, held);
-        let (took, kind) = (self.ran_for(task, held), self.tasks[task].kind);
-        self.learn(task, agent, outcome, took, actions);
-        if outcome == Outcome::Succeeded {
-            self.lots.kind_at_mut(kind).durations.add(took);
+        let (took, kind) = (self.ran_for(task, held), self.facts.tasks[task].kind);
+        if outcome != Outcome::Failed(Failure::AgentLost) {
+            self.learn(task, agent, outcome, took, actions);
         }
-        let agent_id = self.agents[agent].id;
-        self.drop_lease(task, held, actions);
+        if outcome == Outcome::Succeeded {
+            self.facts.classes.kind_at_mut(kind).durations.add(took);
+        }
+        self.drop_lease(task, held);
+        // With the first copy gone, a second one has taken its place.
+        let other_goes_on = self.facts.tasks[task].has_lease();
         match outcome {
             Outcome::Succeeded => {
-                self.cancel_other_copy(task, held, actions);
-                self.end_task(
-                    task,
-                    Ending::Succeeded {
-                        agent: agent_id,
-                        lease,
-                    },
-                    actions,
-                );
-            }
-            Outcome::Failed(failure) => {
-                if !self.other_copy_goes_on(task, held) {
-                    self.attempt_failed(task, failure, actions);
+                self.facts.tallies.speculations_won += u64::from(held == Held::Copy);
+                if other_goes_on {
+                    self.call_off(task, Held::First, CancelReason::OtherCopyWon, actions);
                 }
+                let agent = self.facts.agents[agent].id;
+                self.end_when_free(task, Ending::Succeeded { agent, lease }, actions);
             }
-        }
-        self.feed_if_here(agent, agent_id, actions);
-    }
-
-    /// Feeds an agent, unless it left meanwhile.
-    pub(crate) fn feed_if_here(&mut self, agent: AgentRef, id: AgentId, actions: &mut Vec<Action>) {
-        let here = self.agents.get(agent).filter(|this| this.id == id);
-        if here.is_some_and(|this| this.room(self.config.prefetch.max_depth) > 0) {
-            self.feed(agent, actions);
+            // The agent gave itself up: it ended what it ran, because nobody heard of it any more.
+            Outcome::Failed(Failure::AgentLost) if !other_goes_on => {
+                self.lost_in_hand(task, actions);
+            }
+            Outcome::Failed(failure) if !other_goes_on => {
+                self.attempt_failed(task, failure, actions);
+            }
+            Outcome::Failed(_) => {}
         }
     }
 
     pub(crate) fn agent_holding(&self, task: TaskRef, held: Held) -> AgentRef {
+        let this = &self.facts.tasks[task];
         match held {
-            Held::First => self.tasks[task].agent,
-            Held::Copy => self.tasks[task].copy().expect("there is a copy").agent,
+            Held::First => this.agent,
+            Held::Copy => this.copy().expect("there is a copy").agent,
         }
     }
 
     fn ran_for(&self, task: TaskRef, held: Held) -> Span {
+        let this = &self.facts.tasks[task];
         let started = match held {
-            Held::First => self.tasks[task].since,
-            Held::Copy => self.tasks[task].copy().expect("there is a copy").started,
+            Held::First => this.since,
+            Held::Copy => this.copy().expect("there is a copy").started,
         };
-        self.now.since(started)
-    }
-
-    /// Takes one lease of a task off the books and lets whoever waited for its place have it. With the
-    /// first copy gone the task is on no agent, unless the other copy takes its place.
-    pub(crate) fn drop_lease(&mut self, task: TaskRef, held: Held, actions: &mut Vec<Action>) {
-        let group = self.lots.at(self.tasks[task].lot).group;
-        match held {
-            Held::First => {
-                self.end_retract(task);
-                let this = &self.tasks[task];
-                let (agent, lease, started) =
-                    (this.agent, this.lease, this.state == State::Running);
-                self.end_lease(task, agent, lease, started);
-                match self.tasks[task]
-                    .extra_mut_if_any()
-                    .and_then(|extra| extra.copy.take())
-                {
-                    Some(copy) => self.promote(task, copy),
-                    None => {
-                        if started {
-                            self.tasks[task].since = self.now;
-                        }
-                        self.set_state(task, State::Waiting);
-                    }
-                }
-            }
-            Held::Copy => {
-                let copy = self.tasks[task]
-                    .extra_mut()
-                    .copy
-                    .take()
-                    .expect("there is a copy");
-                self.copies -= 1;
-                self.end_lease(task, copy.agent, copy.lease, copy.running);
-            }
-        }
-        if let Some(group) = group {
-            self.group_has_room(group, actions);
-        }
-    }
-
-    /// The second copy is the only one now.
-    fn promote(&mut self, task: TaskRef, copy: crate::tasks::Copy) {
-        self.copies -= 1;
-        let state = if copy.running {
-            State::Running
-        } else {
-            State::Leased
-        };
-        let this = &mut self.tasks[task];
-        this.agent = copy.agent;
-        this.lease = copy.lease;
-        this.since = copy.started;
-        self.set_state(task, state);
-    }
-
-    /// After `held` failed and was dropped: whether another copy is still under way.
-    fn other_copy_goes_on(&self, task: TaskRef, held: Held) -> bool {
-        match held {
-            // The first copy was dropped: a second one has taken its place.
-            Held::First => self.tasks[task].has_lease(),
-            Held::Copy => true,
-        }
-    }
-
-    /// After `held` succeeded and was dropped: stops the other copy.
-    fn cancel_other_copy(&mut self, task: TaskRef, held: Held, actions: &mut Vec<Action>) {
-        if held == Held::Copy {
-            self.tallies.speculations_won += 1;
-        }
-        if self.tasks[task].has_lease() {
-            self.revoke(task, Held::First, CancelReason::OtherCopyWon, actions);
-        }
+        self.facts.now.since(started)
     }
 
     /// Ends a lease from this side and tells the agent.
@@ -247,19 +137,108 @@ impl Scheduler {
         actions: &mut Vec<Action>,
     ) {
         let agent = self.agent_holding(task, held);
-        let id = self.agents[agent].id;
+        let this = &self.facts.tasks[task];
         let lease = match held {
-            Held::First => self.tasks[task].lease,
-            Held::Copy => self.tasks[task].copy().expect("there is a copy").lease,
+            Held::First => this.lease,
+            Held::Copy => this.copy().expect("there is a copy").lease,
         };
         actions.push(Action::Cancel {
-            task: self.tasks[task].id,
-            agent: id,
+            task: this.id,
+            agent: self.facts.agents[agent].id,
             lease,
             reason,
+            awaited: false,
         });
-        self.drop_lease(task, held, actions);
-        self.feed_if_here(agent, id, actions);
+        self.drop_lease(task, held);
+    }
+
+    /// Has the agent of one lease end the task. One that confirms ends keeps the lease until it says that
+    /// nothing is left of the task; with any other the lease ends here.
+    pub(crate) fn call_off(
+        &mut self,
+        task: TaskRef,
+        held: Held,
+        reason: CancelReason,
+        actions: &mut Vec<Action>,
+    ) {
+        let agent = self.agent_holding(task, held);
+        if !self.facts.agents[agent].confirms_ends {
+            return self.revoke(task, held, reason, actions);
+        }
+        if self.is_called_off(task, held) {
+            return;
+        }
+        if held == Held::First {
+            self.end_retract(task);
+        }
+        let this = &mut self.facts.tasks[task];
+        let (id, first) = (this.id, this.lease);
+        let extra = this.extra_mut();
+        let lease = match held {
+            Held::First => {
+                extra.called_off = true;
+                first
+            }
+            Held::Copy => {
+                let copy = extra.copy.as_mut().expect("there is a copy");
+                copy.called_off = true;
+                copy.lease
+            }
+        };
+        actions.push(Action::Cancel {
+            task: id,
+            agent: self.facts.agents[agent].id,
+            lease,
+            reason,
+            awaited: true,
+        });
+        self.derived.fleet.note_change(agent, Change::Backlog);
+    }
+
+    pub(crate) fn is_called_off(&self, task: TaskRef, held: Held) -> bool {
+        let this = &self.facts.tasks[task];
+        match held {
+            Held::First => this.is_called_off(),
+            Held::Copy => this.copy().is_some_and(|copy| copy.called_off),
+        }
+    }
+
+    /// Whether an agent was told to end what it has under a lease, and has not said that nothing is left of it.
+    /// Whoever may not have heard it is told again.
+    #[must_use]
+    pub fn is_ending(&self, task: TaskId, lease: Lease) -> bool {
+        let Some(place) = self.facts.ids.live(task) else {
+            return false;
+        };
+        let this = &self.facts.tasks[place];
+        match this.copy() {
+            Some(copy) if copy.lease == lease => copy.called_off,
+            _ => this.has_lease() && this.lease == lease && this.is_called_off(),
+        }
+    }
+
+    /// How a task will end that only waits for its agents to be done with it.
+    #[must_use]
+    pub fn decided(&self, task: TaskId) -> Option<Ending> {
+        let task = self.facts.ids.live(task)?;
+        self.facts.tasks[task].extra.as_ref()?.ending
+    }
+
+    /// An agent has ended what it was told to end.
+    fn end_called_off(&mut self, task: TaskRef, held: Held, actions: &mut Vec<Action>) {
+        self.drop_lease(task, held);
+        if !self.facts.tasks[task].has_lease() {
+            self.conclude(task, actions);
+        }
+    }
+
+    /// A task that was called off has no lease any more: what was decided about it comes true.
+    pub(crate) fn conclude(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
+        let extra = self.facts.tasks[task].extra_mut();
+        match extra.ending.take() {
+            Some(ending) => self.end_task(task, ending, actions),
+            None => self.attempt_failed(task, Failure::TimeLimit, actions),
+        }
     }
 
     pub(crate) fn task_yielded(
@@ -272,66 +251,36 @@ impl Scheduler {
         let Some((task, held)) = self.lease_in_force(task, lease, actions) else {
             return;
         };
-        if held == Held::Copy || !self.tasks[task].is_retracting() {
-            // Nobody asked: a task given up of the agent's own accord goes elsewhere.
+        if self.is_called_off(task, held) {
             if yielded {
-                let agent = self.agent_holding(task, held);
-                let id = self.agents[agent].id;
-                self.drop_lease(task, held, actions);
-                if !self.tasks[task].has_lease() {
-                    self.put_back(task, Some(agent), actions);
-                }
-                self.feed_if_here(agent, id, actions);
+                self.end_called_off(task, held, actions);
             }
             return;
         }
-        let from = self.agents[self.tasks[task].agent].id;
-        let thief = self.end_retract(task);
+        let was_asked = held == Held::First && self.facts.tasks[task].is_retracting();
+        let thief = was_asked.then(|| self.end_retract(task)).flatten();
         if !yielded {
-            self.tallies.steal_failed();
+            if was_asked {
+                self.facts.tallies.steal_failed();
+            }
             if let Some(thief) = thief {
                 self.back_off(thief);
             }
             return;
         }
-        self.tallies.steal_succeeded();
-        let holder = self.tasks[task].agent;
-        self.drop_lease(task, held, actions);
-        if self.tasks[task].has_lease() {
-            return self.feed_if_here(holder, from, actions);
+        if was_asked {
+            self.facts.tallies.steal_succeeded();
         }
-        self.tasks[task].attempts = self.tasks[task].attempts.saturating_sub(1);
-        // It may have come under protection since it was asked for.
-        let is_free = !self.is_protected(self.tasks[task].priority);
-        match thief.filter(|thief| is_free && self.can_start_now(*thief, task)) {
-            Some(thief) => {
-                self.agents[thief].refusals = 0;
-                self.tasks[task].moves = self.tasks[task].moves.saturating_add(1);
-                self.tallies.task_moved();
-                self.assign(task, thief, Reason::Stolen(from), actions);
-            }
-            None => self.place(task, Some(holder), actions),
+        let from = self.agent_holding(task, held);
+        self.drop_lease(task, held);
+        if self.facts.tasks[task].has_lease() {
+            return; // The other copy goes on.
         }
-        self.feed_if_here(holder, from, actions);
-    }
-
-    fn can_start_now(&self, agent: AgentRef, task: TaskRef) -> bool {
-        let lot = self.tasks[task].lot;
-        let this = &self.agents[agent];
-        this.room(self.config.prefetch.max_depth) > 0
-            && self.is_capable(self.lots.at(lot).class, this.cohort)
-            && self.admission(false).bar(this, lot).is_none()
-    }
-
-    /// A task that was not run goes back to a queue; this does not count as an attempt.
-    pub(crate) fn put_back(
-        &mut self,
-        task: TaskRef,
-        avoid: Option<AgentRef>,
-        actions: &mut Vec<Action>,
-    ) {
-        self.tasks[task].attempts = self.tasks[task].attempts.saturating_sub(1);
-        self.place(task, avoid, actions);
+        // It was not run: this does not count as an attempt. What an agent gives up of its own accord
+        // goes elsewhere too.
+        let attempts = &mut self.facts.tasks[task].attempts;
+        *attempts = attempts.saturating_sub(1);
+        self.marks.hand_over(Handover { task, from, thief });
     }
 
     pub(crate) fn checkpoint_saved(

@@ -9,15 +9,20 @@
 extern crate alloc;
 
 mod action;
+mod admission;
 mod agents;
 mod by_hand;
+mod cache_warm;
+mod capability;
 mod chains;
 mod config;
 mod dependencies;
+mod derived;
 mod dispatch;
 mod endings;
 mod explain;
-mod foresight;
+mod facts;
+mod fleet;
 mod health;
 mod id_table;
 mod input;
@@ -25,34 +30,37 @@ mod jobs;
 mod learning;
 mod leases;
 mod limits;
-mod lots;
+mod marks;
 mod membership;
 mod metrics;
 mod paged;
 mod placement;
+mod positions;
 mod queue;
 mod rebalance;
 mod refs;
 mod reload;
 mod scheduler;
-mod snapshot;
+mod settle;
 mod stealing;
 mod stragglers;
 mod submission;
+mod task_classes;
 mod tasks;
 mod timers;
 mod tournament;
+mod transitions;
 mod view;
 
 pub use action::{Action, CancelReason, Ending, InputError, Reason, Report, SubmitError};
 pub use config::{
-    Capabilities, Config, Guards, Heartbeats, Learning, Matching, MetricsRules, Performance,
-    Prefetch, PriorityRules, Quotas, Speculation, Strategy, Thresholds, WorkStealing,
+    Capabilities, Config, Guards, HealthRules, Heartbeats, Learning, Matching, MetricsRules,
+    Performance, Prefetch, PriorityRules, Quotas, Speculation, Strategy, Thresholds, WorkStealing,
 };
+pub use facts::{Snapshot, SnapshotError};
 pub use input::{Input, Leftovers, Selection, Taking, Vitals};
 pub use scheduler::Scheduler;
-pub use snapshot::{Snapshot, SnapshotError};
 pub use view::{
-    AgentStatus, Counts, Explanation, Liveness, Metrics, Obstacle, Place, Problem, ProblemKind,
-    Remedy, Severity, TaskStatus, UtilizationSample,
+    AgentLoad, AgentStatus, Counts, Explanation, Liveness, Metrics, Obstacle, Place, Problem,
+    ProblemKind, Remedy, Severity, TaskStatus, UtilizationSample,
 };

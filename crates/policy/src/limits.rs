@@ -1,4 +1,6 @@
 //! Who may have how much at once: groups with a limit, users with a share.
+//!
+//! [`Limits`] are facts: what was set. [`Loads`] follow from the tasks: how much of it is in use.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -7,102 +9,160 @@ use loxley_model::{GroupId, UserId};
 
 use crate::refs::{AgentRef, UserRef};
 
-/// A group of tasks of which only so many may run at once.
-#[derive(Debug, Default)]
-pub(crate) struct Group {
-    /// None: no limit was ever set.
-    pub(crate) limit: Option<u32>,
-    pub(crate) running: u32,
-    /// Tasks on the queues of agents.
-    pub(crate) queued: u64,
-    /// Agents with room that were turned away because the group was full.
-    pub(crate) turned_away: BTreeSet<AgentRef>,
+/// What was set for groups and users.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct Limits {
+    groups: BTreeMap<GroupId, Group>,
+    users: Vec<User>,
 }
 
-impl Group {
-    pub(crate) fn has_room(&self) -> bool {
-        self.limit.is_none_or(|limit| self.running < limit)
-    }
+/// A group of tasks of which only so many may run at once.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+struct Group {
+    /// None: no limit was ever set.
+    limit: Option<u32>,
+    /// Agents with room that were turned away because the group was full.
+    turned_away: BTreeSet<AgentRef>,
 }
 
 /// Somebody who submits tasks.
-#[derive(Debug)]
-pub(crate) struct User {
-    pub(crate) weight: u32,
-    /// Tasks that are not over.
-    pub(crate) live: u64,
-    /// Tasks on the queues of agents.
-    pub(crate) queued: u64,
-    /// Tasks with an agent.
-    pub(crate) running: u32,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Limits {
-    pub(crate) groups: BTreeMap<GroupId, Group>,
-    pub(crate) users: Vec<User>,
-    pub(crate) user_of: BTreeMap<UserId, UserRef>,
-    /// Who was looked up last: mostly it is the same one again.
-    pub(crate) latest: Option<(UserId, UserRef)>,
-    /// The weights of all users with tasks that are not over.
-    pub(crate) active_weight: u64,
-    /// Tasks of all users on the queues of agents.
-    pub(crate) queued: u64,
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+struct User {
+    id: UserId,
+    weight: u32,
 }
 
 impl Limits {
+    pub(crate) fn limit(&self, group: GroupId) -> Option<u32> {
+        self.groups.get(&group)?.limit
+    }
+
+    pub(crate) fn set_limit(&mut self, group: GroupId, limit: u32) {
+        self.groups.entry(group).or_default().limit = Some(limit);
+    }
+
+    /// An agent with room had to leave a task of a full group where it is.
+    pub(crate) fn turn_away(&mut self, group: GroupId, agent: AgentRef) {
+        if let Some(group) = self.groups.get_mut(&group) {
+            group.turned_away.insert(agent);
+        }
+    }
+
+    /// The next agent that was turned away: it is told that there is room.
+    pub(crate) fn call_back(&mut self, group: GroupId) -> Option<AgentRef> {
+        self.groups.get_mut(&group)?.turned_away.pop_first()
+    }
+
+    pub(crate) fn forget_agent(&mut self, agent: AgentRef) {
+        for group in self.groups.values_mut() {
+            group.turned_away.remove(&agent);
+        }
+    }
+
+    pub(crate) fn user_count(&self) -> usize {
+        self.users.len()
+    }
+
+    fn weight(&self, user: UserRef) -> u64 {
+        u64::from(self.users[user.index()].weight)
+    }
+
+    /// Every agent that somebody was turned away as.
+    pub(crate) fn agents(&self) -> impl Iterator<Item = AgentRef> {
+        self.groups
+            .values()
+            .flat_map(|group| group.turned_away.iter().copied())
+    }
+}
+
+/// How much of the limits is in use.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Loads {
+    groups: BTreeMap<GroupId, GroupLoad>,
+    users: Vec<UserLoad>,
+    user_of: BTreeMap<UserId, UserRef>,
+    /// The weights of all users with tasks that are not over.
+    active_weight: u64,
+    /// Tasks of all users on the queues of agents.
+    queued: u64,
+}
+
+/// What a group has.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct GroupLoad {
+    /// Leases.
+    running: u32,
+    /// Tasks on the queues of agents.
+    queued: u64,
+}
+
+/// What a user has.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct UserLoad {
+    /// Tasks that are not over.
+    live: u64,
+    /// Tasks on the queues of agents.
+    queued: u64,
+    /// Leases.
+    running: u32,
+}
+
+impl Loads {
+    /// Nothing is in use yet.
+    pub(crate) fn of(limits: &Limits) -> Self {
+        let places = (0..limits.users.len()).map(UserRef::new);
+        let ids = limits.users.iter().map(|user| user.id);
+        Self {
+            users: alloc::vec![UserLoad::default(); limits.users.len()],
+            user_of: ids.zip(places).collect(),
+            ..Self::default()
+        }
+    }
+
     /// The place of a user, who may be new.
-    pub(crate) fn user(&mut self, id: UserId) -> UserRef {
-        if let Some((latest, place)) = self.latest
-            && latest == id
-        {
-            return place;
+    pub(crate) fn user(&mut self, limits: &mut Limits, id: UserId) -> UserRef {
+        // Mostly there is one.
+        if limits.users.first().is_some_and(|first| first.id == id) {
+            return UserRef::new(0);
         }
         let next = UserRef::new(self.users.len());
         let place = *self.user_of.entry(id).or_insert(next);
         if place == next {
-            self.users.push(User {
-                weight: 1,
-                live: 0,
-                queued: 0,
-                running: 0,
-            });
+            self.users.push(UserLoad::default());
+            limits.users.push(User { id, weight: 1 });
         }
-        self.latest = Some((id, place));
         place
     }
 
-    fn user_mut(&mut self, user: UserRef) -> &mut User {
-        &mut self.users[user.index()]
-    }
-
-    pub(crate) fn set_weight(&mut self, user: UserId, weight: u32) {
-        let user = self.user(user);
-        let this = self.user_mut(user);
-        let old = core::mem::replace(&mut this.weight, weight);
-        if this.live > 0 {
+    pub(crate) fn set_weight(&mut self, limits: &mut Limits, user: UserId, weight: u32) {
+        let user = self.user(limits, user);
+        let old = core::mem::replace(&mut limits.users[user.index()].weight, weight);
+        if self.users[user.index()].live > 0 {
             self.active_weight = self.active_weight - u64::from(old) + u64::from(weight);
         }
     }
 
-    pub(crate) fn task_begins(&mut self, user: UserRef) {
-        let this = self.user_mut(user);
+    pub(crate) fn task_begins(&mut self, limits: &Limits, user: UserRef) {
+        let this = &mut self.users[user.index()];
         this.live += 1;
         if this.live == 1 {
-            self.active_weight += u64::from(this.weight);
+            self.active_weight += limits.weight(user);
         }
     }
 
-    pub(crate) fn task_ends(&mut self, user: UserRef) {
-        let this = self.user_mut(user);
+    pub(crate) fn task_ends(&mut self, limits: &Limits, user: UserRef) {
+        let this = &mut self.users[user.index()];
         this.live -= 1;
         if this.live == 0 {
-            self.active_weight -= u64::from(this.weight);
+            self.active_weight -= limits.weight(user);
         }
     }
 
     pub(crate) fn task_queued(&mut self, user: UserRef, group: Option<GroupId>) {
-        self.user_mut(user).queued += 1;
+        self.users[user.index()].queued += 1;
         self.queued += 1;
         if let Some(group) = group {
             self.groups.entry(group).or_default().queued += 1;
@@ -110,48 +170,77 @@ impl Limits {
     }
 
     pub(crate) fn task_unqueued(&mut self, user: UserRef, group: Option<GroupId>) {
-        self.user_mut(user).queued -= 1;
+        self.users[user.index()].queued -= 1;
         self.queued -= 1;
         if let Some(group) = group {
-            self.groups.entry(group).or_default().queued -= 1;
+            self.group_mut(group).queued -= 1;
+            self.drop_if_unused(group);
         }
     }
 
     pub(crate) fn lease_begins(&mut self, user: UserRef, group: Option<GroupId>) {
-        self.user_mut(user).running += 1;
+        self.users[user.index()].running += 1;
         if let Some(group) = group {
             self.groups.entry(group).or_default().running += 1;
         }
     }
 
     pub(crate) fn lease_ends(&mut self, user: UserRef, group: Option<GroupId>) {
-        self.user_mut(user).running -= 1;
+        self.users[user.index()].running -= 1;
         if let Some(group) = group {
-            self.groups.entry(group).or_default().running -= 1;
+            self.group_mut(group).running -= 1;
+            self.drop_if_unused(group);
         }
     }
 
-    pub(crate) fn group_has_room(&self, group: Option<GroupId>) -> bool {
-        group
-            .and_then(|group| self.groups.get(&group))
-            .is_none_or(Group::has_room)
+    fn group_mut(&mut self, group: GroupId) -> &mut GroupLoad {
+        self.groups
+            .get_mut(&group)
+            .expect("what a group has was counted")
+    }
+
+    /// Users name groups as they please: what nobody uses is not kept.
+    fn drop_if_unused(&mut self, group: GroupId) {
+        if self.groups.get(&group) == Some(&GroupLoad::default()) {
+            self.groups.remove(&group);
+        }
+    }
+
+    /// How many of a group run.
+    pub(crate) fn group_running(&self, group: GroupId) -> u32 {
+        self.groups.get(&group).map_or(0, |load| load.running)
+    }
+
+    /// How many of each group run, and how many wait on queues.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (GroupId, u32, u64)> {
+        let loads = self.groups.iter();
+        loads.map(|(group, load)| (*group, load.running, load.queued))
+    }
+
+    /// Whether tasks of a group wait on queues.
+    pub(crate) fn group_waits(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|load| load.queued > 0)
+    }
+
+    pub(crate) fn group_has_room(&self, limits: &Limits, group: GroupId) -> bool {
+        let limit = limits.limit(group);
+        limit.is_none_or(|limit| self.group_running(group) < limit)
+    }
+
+    pub(crate) fn user_running(&self, user: UserRef) -> u32 {
+        self.users[user.index()].running
     }
 
     /// A user's share of so many slots, rounded up.
-    pub(crate) fn share(&self, user: UserRef, slots: u64) -> u32 {
-        let weight = u64::from(self.users[user.index()].weight);
+    pub(crate) fn share(&self, limits: &Limits, user: UserRef, slots: u64) -> u32 {
+        let weight = limits.weight(user);
         let share = (slots * weight).div_ceil(self.active_weight.max(weight));
         u32::try_from(share).unwrap_or(u32::MAX).max(1)
     }
 
     /// Whether a user may start one more task: it is below its share, or nobody else waits.
-    pub(crate) fn within_share(&self, user: UserRef, slots: u64) -> bool {
+    pub(crate) fn within_share(&self, limits: &Limits, user: UserRef, slots: u64) -> bool {
         let this = &self.users[user.index()];
-        this.queued == self.queued || this.running < self.share(user, slots)
-    }
-
-    /// Whether shares can make a difference.
-    pub(crate) fn has_rivals(&self) -> bool {
-        self.users.len() > 1
+        this.queued == self.queued || this.running < self.share(limits, user, slots)
     }
 }

@@ -2,21 +2,24 @@
 
 use alloc::vec::Vec;
 
-use loxley_model::{AgentId, AgentSpec, Failure};
+use loxley_model::{AgentId, AgentSpec, Failure, Span, Time};
 
 use crate::leases::Held;
 use crate::refs::{AgentRef, TaskRef};
 use crate::scheduler::{reject, report};
-use crate::tasks::State;
 use crate::timers::Alarm;
 use crate::view::Liveness;
-use crate::{Action, CancelReason, Ending, InputError, Leftovers, Report, Scheduler, Vitals};
+use crate::{
+    Action, CancelReason, Ending, Heartbeats, InputError, Leftovers, Report, Scheduler, Vitals,
+};
 
 /// The tasks of an agent that is gone.
 #[derive(Debug)]
 struct Bequest {
     /// What it held a lease for.
     in_hand: Vec<TaskRef>,
+    /// What it had been told to end: that is over now.
+    called_off: Vec<TaskRef>,
     /// What was on its queue, in order.
     queued: Vec<TaskRef>,
 }
@@ -35,26 +38,26 @@ impl Scheduler {
         if !(spec.speed > 0.0 && spec.speed.is_finite()) {
             return reject(InputError::BadSpeed(spec.id), actions);
         }
-        let earlier = self
-            .agents
-            .find(spec.id)
-            .map(|agent| self.dismiss(agent, actions));
-        let (id, heartbeats) = (spec.id, spec.heartbeats);
-        for key in &spec.holds {
-            self.locations.insert(*key, id);
-        }
-        let agent = self.agents.insert(spec, self.now);
-        self.refresh(agent);
-        if heartbeats {
-            let alarm = Alarm::Liveness(id, self.agents[agent].incarnation);
-            self.timers
-                .set(self.now + self.config.heartbeats.suspect_after, alarm);
-        }
-        if let Some(tasks) = earlier {
+        let earlier = self.derived.fleet.find(spec.id);
+        if let Some(earlier) = earlier {
+            let tasks = self.dismiss(earlier, actions);
             self.rescue(tasks, actions);
         }
-        self.release_held(actions);
-        self.feed(agent, actions);
+        let (id, heartbeats) = (spec.id, spec.heartbeats);
+        for key in &spec.holds {
+            self.facts.locations.insert(*key, id);
+        }
+        let agent = self.facts.agents.insert(spec, self.facts.now);
+        self.derived.fleet.join(&self.facts, agent);
+        self.join_cohort(agent);
+        if heartbeats {
+            self.watch_liveness(
+                agent,
+                self.facts.now + self.facts.config.heartbeats.suspect_after,
+            );
+        }
+        self.marks.release_held();
+        self.mark_agent(agent);
     }
 
     pub(crate) fn agent_left(
@@ -63,147 +66,175 @@ impl Scheduler {
         leftovers: Leftovers,
         actions: &mut Vec<Action>,
     ) {
-        let Some(agent) = self.agents.find(id) else {
-            return reject(InputError::UnknownAgent(id), actions);
+        let Some(agent) = self.find_agent(id, actions) else {
+            return;
         };
-        let tasks = self.dismiss(agent, actions);
-        match leftovers {
-            Leftovers::Requeue => {
-                report(
-                    Report::AgentLeft {
-                        agent: id,
-                        returned: Vec::new(),
-                    },
-                    actions,
-                );
-                for task in tasks.all() {
-                    self.place(task, None, actions);
-                }
-            }
-            Leftovers::Return => {
-                let tasks: Vec<TaskRef> = tasks.all().collect();
-                let returned = tasks.iter().map(|task| self.tasks[*task].id).collect();
-                report(
-                    Report::AgentLeft {
-                        agent: id,
-                        returned,
-                    },
-                    actions,
-                );
-                for task in tasks {
-                    self.end_task(task, Ending::Returned, actions);
-                }
+        let mut tasks = self.dismiss(agent, actions);
+        for task in core::mem::take(&mut tasks.called_off) {
+            self.conclude(task, actions);
+        }
+        if leftovers == Leftovers::Requeue {
+            self.end_what_runs_once(&mut tasks.in_hand, actions);
+        }
+        let tasks: Vec<TaskRef> = tasks.all().collect();
+        let returned = match leftovers {
+            Leftovers::Requeue => Vec::new(),
+            Leftovers::Return => tasks
+                .iter()
+                .map(|task| self.facts.tasks[*task].id)
+                .collect(),
+        };
+        let left = Report::AgentLeft {
+            agent: id,
+            returned,
+        };
+        report(left, actions);
+        for task in tasks {
+            match leftovers {
+                Leftovers::Requeue => self.mark_ready(task, None),
+                Leftovers::Return => self.end_task(task, Ending::Returned, actions),
             }
         }
     }
 
     /// Takes an agent off the books. Returns the tasks that are on no agent now.
     fn dismiss(&mut self, agent: AgentRef, actions: &mut Vec<Action>) -> Bequest {
-        self.agents[agent].liveness = Liveness::Draining;
-        self.agents.set_hungry(agent, false);
-        self.refresh(agent);
-        let mut in_hand = Vec::new();
-        let id = self.agents[agent].id;
-        for held in self.agents[agent].in_hand.clone() {
-            let reason = CancelReason::LeaseVoid;
-            let lease = held.lease;
-            actions.push(Action::Cancel {
-                task: self.tasks[held.task].id,
-                agent: id,
-                lease,
-                reason,
-            });
-            let which = if self.tasks[held.task].lease == lease {
+        let (mut in_hand, mut called_off) = (Vec::new(), Vec::new());
+        for held in self.derived.fleet.hand(agent).in_hand().to_vec() {
+            let which = if self.facts.tasks[held.task].lease == held.lease {
                 Held::First
             } else {
                 Held::Copy
             };
-            self.drop_lease(held.task, which, actions);
-            if !self.tasks[held.task].has_lease() {
-                in_hand.push(held.task);
+            let was_called_off = self.is_called_off(held.task, which);
+            self.revoke(held.task, which, CancelReason::LeaseVoid, actions);
+            match self.facts.tasks[held.task].has_lease() {
+                true => {}
+                false if was_called_off => called_off.push(held.task),
+                false => in_hand.push(held.task),
             }
         }
-        let queued = self.agents[agent].queue.in_order(&self.tasks);
+        let queued = self
+            .derived
+            .fleet
+            .hand(agent)
+            .queue
+            .in_order(&self.facts.tasks);
         for task in &queued {
             self.unqueue(*task);
-            self.set_state(*task, State::Waiting);
         }
-        self.probes.retain(|(_, probed)| *probed != agent);
-        for group in self.limits.groups.values_mut() {
-            group.turned_away.remove(&agent);
+        self.derived.probes.retain(|(_, probed)| *probed != agent);
+        self.facts.limits.forget_agent(agent);
+        self.facts.overdue.remove(&agent);
+        self.leave_cohort(agent);
+        self.derived.fleet.leave(agent, &self.facts.agents[agent]);
+        self.facts.agents.remove(agent);
+        Bequest {
+            in_hand,
+            called_off,
+            queued,
         }
-        let gone = self.agents.remove(agent);
-        self.backlogged.remove(&(gone.listed_backlog, agent));
-        Bequest { in_hand, queued }
     }
 
     /// Finds new agents for the tasks of one that was lost.
     fn rescue(&mut self, tasks: Bequest, actions: &mut Vec<Action>) {
-        /// A task that was in the hands of so many lost agents may be what kills them.
-        const LOSSES_MAX: u8 = 5;
+        for task in tasks.called_off {
+            self.conclude(task, actions);
+        }
         for task in tasks.in_hand {
-            let losses = &mut self.tasks[task].extra_mut().losses;
-            *losses += 1;
-            if *losses >= LOSSES_MAX {
-                self.end_task(task, Ending::Failed(Failure::AgentLost), actions);
-            } else {
-                self.place(task, None, actions);
-            }
+            self.lost_in_hand(task, actions);
         }
         for task in tasks.queued {
-            self.place(task, None, actions);
+            self.mark_ready(task, None);
+        }
+    }
+
+    /// A task was in the hands of an agent that is lost: it goes to another one, unless it must not run twice.
+    pub(crate) fn lost_in_hand(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
+        /// A task that was in the hands of so many lost agents may be what kills them.
+        const LOSSES_MAX: u8 = 5;
+        let losses = &mut self.facts.tasks[task].extra_mut().losses;
+        *losses += 1;
+        if *losses >= LOSSES_MAX || self.runs_once(task) {
+            self.end_task(task, Ending::Failed(Failure::AgentLost), actions);
+        } else {
+            self.mark_ready(task, None);
+        }
+    }
+
+    fn runs_once(&self, task: TaskRef) -> bool {
+        let kind = self.facts.tasks[task].kind;
+        self.facts.classes.kind_at(kind).spec.once
+    }
+
+    /// Of what an agent had that left, ends what must not run again: nobody knows whether it had begun.
+    fn end_what_runs_once(&mut self, tasks: &mut Vec<TaskRef>, actions: &mut Vec<Action>) {
+        let (once, others) = tasks.iter().partition(|task| self.runs_once(**task));
+        *tasks = others;
+        let once: Vec<TaskRef> = once;
+        for task in once {
+            self.end_task(task, Ending::Failed(Failure::AgentLost), actions);
         }
     }
 
     pub(crate) fn agent_drained(&mut self, id: AgentId, actions: &mut Vec<Action>) {
-        let Some(agent) = self.agents.find(id) else {
-            return reject(InputError::UnknownAgent(id), actions);
+        let Some(agent) = self.find_agent(id, actions) else {
+            return;
         };
         self.set_liveness(agent, Liveness::Draining);
-        for task in self.agents[agent].queue.in_order(&self.tasks) {
-            // Whoever got the one before may have taken this one too.
-            if self.is_queued_at(task, agent) {
-                self.unqueue(task);
-                self.place(task, None, actions);
-            }
+        for task in self
+            .derived
+            .fleet
+            .hand(agent)
+            .queue
+            .in_order(&self.facts.tasks)
+        {
+            self.unqueue(task);
+            self.mark_ready(task, None);
         }
     }
 
     pub(crate) fn agent_heard(&mut self, id: AgentId, vitals: Vitals, actions: &mut Vec<Action>) {
-        let Some(agent) = self.agents.find(id) else {
-            return reject(InputError::UnknownAgent(id), actions);
+        let Some(agent) = self.find_agent(id, actions) else {
+            return;
         };
         if !(0.0..=1.0).contains(&vitals.throttle) {
             return reject(InputError::BadThrottle(id), actions);
         }
-        let this = &mut self.agents[agent];
-        this.last_heard = self.now;
+        let this = &mut self.facts.agents[agent];
+        this.last_heard = self.facts.now;
+        let was_excused = core::mem::take(&mut this.patience_until) != Time::ZERO;
         this.throttle = vitals.throttle;
         this.round_trip = vitals.round_trip;
-        if this.liveness == Liveness::Suspected {
+        if was_excused {
+            self.watch_liveness(
+                agent,
+                self.facts.now + self.facts.config.heartbeats.suspect_after,
+            );
+        }
+        if self.facts.agents[agent].liveness == Liveness::Suspected {
             self.set_liveness(agent, Liveness::Alive);
             report(Report::AgentRecovered(id), actions);
-            let alarm = Alarm::Liveness(id, self.agents[agent].incarnation);
-            self.timers
-                .set(self.now + self.config.heartbeats.suspect_after, alarm);
-            self.release_held(actions);
-        } else {
-            self.refresh(agent);
+            self.watch_liveness(
+                agent,
+                self.facts.now + self.facts.config.heartbeats.suspect_after,
+            );
+            self.marks.release_held();
+            // What lies in its hands can be asked back again.
+            self.marks.ask_back();
         }
-        self.feed(agent, actions);
+        self.derived.fleet.agent_changed(&self.facts, agent);
+        self.mark_agent(agent);
     }
 
     /// The driver knows that an agent cannot be reached: no need to wait for its next heartbeat. It was
     /// there until now, so it has as long to come back as one that falls silent.
     pub(crate) fn agent_silent(&mut self, id: AgentId, actions: &mut Vec<Action>) {
-        let Some(agent) = self.agents.find(id) else {
-            return reject(InputError::UnknownAgent(id), actions);
+        let Some(agent) = self.find_agent(id, actions) else {
+            return;
         };
-        self.agents[agent].last_heard = self.now;
-        if self.agents[agent].liveness == Liveness::Alive {
-            self.set_liveness(agent, Liveness::Suspected);
-            report(Report::AgentSuspected(id), actions);
-        }
+        self.facts.agents[agent].last_heard = self.facts.now;
+        self.suspect(agent, actions);
     }
 
     /// Silence: first an agent gets nothing new, then it is given up.
@@ -216,17 +247,16 @@ impl Scheduler {
         let Some(agent) = self.agent_of(id, incarnation) else {
             return;
         };
-        let rules = self.config.heartbeats;
-        let heard = self.agents[agent].last_heard;
-        let alarm = Alarm::Liveness(id, incarnation);
-        if self.now < heard + rules.suspect_after {
-            self.timers.set(heard + rules.suspect_after, alarm);
-        } else if self.now < heard + rules.lost_after {
-            if self.agents[agent].liveness == Liveness::Alive {
-                self.set_liveness(agent, Liveness::Suspected);
-                report(Report::AgentSuspected(id), actions);
-            }
-            self.timers.set(heard + rules.lost_after, alarm);
+        let rules = self.facts.config.heartbeats;
+        let heard = self.facts.agents[agent].last_heard;
+        let patience = self.facts.agents[agent].patience_until;
+        let suspect_at = (heard + rules.suspect_after).max(patience);
+        let lost_at = (heard + rules.lost_after).max(patience);
+        if self.facts.now < suspect_at {
+            self.watch_liveness(agent, suspect_at);
+        } else if self.facts.now < lost_at {
+            self.suspect(agent, actions);
+            self.watch_liveness(agent, lost_at);
         } else {
             report(Report::AgentLost(id), actions);
             let tasks = self.dismiss(agent, actions);
@@ -234,11 +264,78 @@ impl Scheduler {
         }
     }
 
-    fn set_liveness(&mut self, agent: AgentRef, liveness: Liveness) {
-        self.agents[agent].liveness = liveness;
-        if liveness != Liveness::Alive {
-            self.agents.set_hungry(agent, false);
+    /// The driver did not run for so long: what agents said meanwhile was not heard, and their silence does not
+    /// count.
+    pub(crate) fn excuse_silence(&mut self, gap: Span) {
+        let now = self.facts.now;
+        for agent in self.facts.agents.refs() {
+            let this = &mut self.facts.agents[agent];
+            this.last_heard = (this.last_heard + gap).min(now);
         }
-        self.refresh(agent);
+    }
+
+    /// The rules of silence have changed. Agents are judged by them once they can know of them: as soon as they
+    /// are heard, and else when the longer of the old and the new times has passed.
+    pub(crate) fn change_heartbeats(&mut self, old: Heartbeats) {
+        let new = self.facts.config.heartbeats;
+        let patience = self.facts.now + old.lost_after.max(new.lost_after);
+        let mut watched = Vec::new();
+        self.facts.timers.sweep(|_, alarm| match alarm {
+            Alarm::Liveness(id, incarnation) => {
+                watched.push((id, incarnation));
+                false
+            }
+            _ => true,
+        });
+        watched.sort_unstable();
+        watched.dedup();
+        for (id, incarnation) in watched {
+            if let Some(agent) = self.agent_of(id, incarnation) {
+                self.facts.agents[agent].patience_until = patience;
+                self.watch_liveness(agent, self.facts.now + new.suspect_after);
+            }
+        }
+    }
+
+    fn watch_liveness(&mut self, agent: AgentRef, at: Time) {
+        let this = &self.facts.agents[agent];
+        let alarm = Alarm::Liveness(this.id, this.incarnation);
+        self.facts.timers.set(at, alarm);
+    }
+
+    fn suspect(&mut self, agent: AgentRef, actions: &mut Vec<Action>) {
+        if self.facts.agents[agent].is_alive() {
+            self.set_liveness(agent, Liveness::Suspected);
+            report(Report::AgentSuspected(self.facts.agents[agent].id), actions);
+        }
+    }
+
+    fn set_liveness(&mut self, agent: AgentRef, liveness: Liveness) {
+        self.facts.agents[agent].liveness = liveness;
+        self.derived.fleet.agent_changed(&self.facts, agent);
+    }
+
+    /// Puts an agent among those with the same skills and resources.
+    pub(crate) fn join_cohort(&mut self, agent: AgentRef) {
+        let this = &self.facts.agents[agent];
+        let key = (this.effective_skills(), this.resources.clone());
+        let (cohort, is_new) = self.derived.fleet.cohort_with(key.clone());
+        if is_new {
+            self.facts.agents.add_cohort(key.0, key.1);
+        }
+        self.facts.agents.take_position(agent, cohort);
+        self.derived.fleet.enter_cohort(agent, cohort);
+    }
+
+    pub(crate) fn leave_cohort(&mut self, agent: AgentRef) {
+        let this = &self.facts.agents[agent];
+        let (cohort, position) = (this.cohort, this.position as usize);
+        self.derived.fleet.leave_cohort(cohort, position);
+        self.facts.agents.leave_position(agent);
+        // Without it, others may count as capable of what is left.
+        if self.derived.fleet.cohort(cohort).count == 0 {
+            self.marks.look_again();
+            self.marks.release_held();
+        }
     }
 }

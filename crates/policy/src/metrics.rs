@@ -2,13 +2,15 @@
 
 use alloc::vec::Vec;
 
-use loxley_model::{AgentId, Span};
+use loxley_model::{AgentId, Span, TaskId, Time};
 
-use crate::Scheduler;
 use crate::config::MetricsRules;
-use crate::view::{AgentStatus, Counts, Metrics, UtilizationSample};
+use crate::tasks::State;
+use crate::view::{AgentLoad, AgentStatus, Counts, Metrics, UtilizationSample};
+use crate::{Ending, Scheduler};
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Tallies {
     pub(crate) successful_steals: u64,
     pub(crate) failed_steals: u64,
@@ -27,6 +29,34 @@ pub(crate) struct Tallies {
     pub(crate) speculations_won: u64,
     pub(crate) stale_answers: u64,
     pub(crate) rules: MetricsRules,
+}
+
+/// How many tasks came, and how those that are over ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct Totals {
+    pub(crate) submitted: u64,
+    pub(crate) finished: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) returned: u64,
+}
+
+impl Totals {
+    pub(crate) fn count(&mut self, ending: Ending) {
+        match ending {
+            Ending::Succeeded { .. } | Ending::FellBack { .. } => self.finished += 1,
+            Ending::Failed(_) => self.failed += 1,
+            Ending::Cancelled => self.cancelled += 1,
+            Ending::Returned => self.returned += 1,
+        }
+    }
+
+    /// How many are not over.
+    pub(crate) fn live(&self) -> u64 {
+        let over = self.finished + self.failed + self.cancelled + self.returned;
+        self.submitted.saturating_sub(over)
+    }
 }
 
 impl Tallies {
@@ -116,10 +146,10 @@ impl Scheduler {
     /// All figures.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        let t = &self.tallies;
+        let t = &self.facts.tallies;
         let total_steals = t.successful_steals + t.failed_steals;
-        let thresholds = &self.config.thresholds;
-        let lengths = || self.agents.iter().map(|(_, agent)| agent.queue.len());
+        let thresholds = &self.facts.config.thresholds;
+        let lengths = || self.queue_lengths().map(|(_, len)| len);
         let ratio = |part: f64, whole: u64| if whole == 0 { 0.0 } else { part / whole as f64 };
         Metrics {
             total_steals,
@@ -129,8 +159,8 @@ impl Scheduler {
             tasks_migrated: t.tasks_migrated,
             rebalance_cycles: t.rebalance_cycles,
             avg_task_wait_time: ratio(t.waited.as_secs_f64(), t.waits),
-            agent_count: self.agents.len(),
-            total_queued: self.counts.queued as usize,
+            agent_count: self.derived.fleet.len(),
+            total_queued: self.derived.counts.queued as usize,
             busy_agents: lengths()
                 .filter(|len| *len > thresholds.busy_threshold)
                 .count(),
@@ -144,25 +174,71 @@ impl Scheduler {
             speculations: t.speculations,
             speculations_won: t.speculations_won,
             stale_answers: t.stale_answers,
-            counts: self.counts,
+            counts: self.counts(),
         }
     }
 
     /// Where all tasks are.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.counts
+        let (totals, live) = (&self.facts.totals, &self.derived.counts);
+        Counts {
+            submitted: totals.submitted,
+            waiting: live.waiting,
+            queued: live.queued,
+            running: live.running,
+            held: live.held,
+            finished: totals.finished,
+            failed: totals.failed,
+            cancelled: totals.cancelled,
+            returned: totals.returned,
+        }
+    }
+
+    /// The queue length of every agent.
+    pub(crate) fn queue_lengths(&self) -> impl Iterator<Item = (AgentId, u32)> {
+        let agents = self.facts.agents.iter();
+        agents.map(|(agent, this)| (this.id, self.derived.fleet.hand(agent).queue.len()))
+    }
+
+    /// How many agents are registered.
+    #[must_use]
+    pub fn agent_count(&self) -> usize {
+        self.derived.fleet.len()
+    }
+
+    /// What every agent has to do.
+    pub fn agent_loads(&self) -> impl Iterator<Item = AgentLoad> {
+        self.facts.agents.iter().map(|(agent, this)| {
+            let hand = self.derived.fleet.hand(agent);
+            let in_hand = hand.in_hand().len() as u32;
+            let running = in_hand.min(this.slots);
+            AgentLoad {
+                agent: this.id,
+                slots: this.slots,
+                running,
+                waiting: hand.queue.len() + in_hand - running,
+            }
+        })
+    }
+
+    /// Since when a task that an agent has not started could have been.
+    #[must_use]
+    pub fn ready_since(&self, id: TaskId) -> Option<Time> {
+        let this = &self.facts.tasks[self.facts.ids.live(id)?];
+        matches!(this.state, State::Queued | State::Leased).then_some(this.since)
     }
 
     /// The state of one agent.
     #[must_use]
     pub fn agent_status(&self, id: AgentId) -> Option<AgentStatus> {
-        let agent = &self.agents[self.agents.find(id)?];
+        let place = self.derived.fleet.find(id)?;
+        let (agent, hand) = (&self.facts.agents[place], self.derived.fleet.hand(place));
         let skills = agent.skills.iter();
         Some(AgentStatus {
             agent: id,
             incarnation: agent.incarnation,
-            queue_length: agent.queue.len() as usize,
+            queue_length: hand.queue.len() as usize,
             capabilities: agent.effective_skills(),
             suspended: skills
                 .filter(|skill| agent.record.is_suspended(*skill))
@@ -170,11 +246,11 @@ impl Scheduler {
             success_rate: agent.record.success_rate(),
             total_completed: agent.record.completed,
             total_failed: agent.record.failed,
-            has_current_task: !agent.in_hand.is_empty(),
-            running: agent
-                .in_hand
+            has_current_task: !hand.in_hand().is_empty(),
+            running: hand
+                .in_hand()
                 .iter()
-                .map(|held| self.tasks[held.task].id)
+                .map(|held| self.facts.tasks[held.task].id)
                 .collect(),
             slots: agent.slots,
             liveness: agent.liveness,
@@ -184,27 +260,25 @@ impl Scheduler {
 
     /// The state of every agent, in the order of their ids.
     pub fn agent_statuses(&self) -> impl Iterator<Item = AgentStatus> {
-        self.agents.ids().filter_map(|id| self.agent_status(id))
+        self.derived
+            .fleet
+            .ids()
+            .filter_map(|id| self.agent_status(id))
     }
 
     /// How many tasks are on an agent's queue.
     #[must_use]
     pub fn queue_len(&self, id: AgentId) -> Option<usize> {
-        Some(self.agents[self.agents.find(id)?].queue.len() as usize)
+        let agent = self.derived.fleet.find(id)?;
+        Some(self.derived.fleet.hand(agent).queue.len() as usize)
     }
 
     /// The tasks on an agent's queue, in the order in which it would run them.
     #[must_use]
-    pub fn queue_of(&self, id: AgentId) -> Option<Vec<loxley_model::TaskId>> {
-        let agent = &self.agents[self.agents.find(id)?];
-        Some(
-            agent
-                .queue
-                .in_order(&self.tasks)
-                .into_iter()
-                .map(|task| self.tasks[task].id)
-                .collect(),
-        )
+    pub fn queue_of(&self, id: AgentId) -> Option<Vec<TaskId>> {
+        let hand = self.derived.fleet.hand(self.derived.fleet.find(id)?);
+        let tasks = hand.queue.in_order(&self.facts.tasks).into_iter();
+        Some(tasks.map(|task| self.facts.tasks[task].id).collect())
     }
 
     /// Queue lengths over time, the oldest first. Bounded: old samples make room for new ones.
@@ -215,18 +289,14 @@ impl Scheduler {
     pub(crate) fn sample_utilization(&mut self) {
         /// So many queue lengths are kept in all.
         const LENGTHS_MAX: usize = 1 << 20;
-        if !self.config.metrics.track_utilization {
+        if !self.facts.config.metrics.track_utilization {
             return;
         }
-        let lengths = self
-            .agents
-            .iter()
-            .map(|(_, agent)| (agent.id, agent.queue.len()));
         let sample = UtilizationSample {
-            timestamp: self.now,
-            queue_lengths: lengths.collect(),
+            timestamp: self.facts.now,
+            queue_lengths: self.queue_lengths().collect(),
         };
-        self.tallies.samples += 1;
+        self.facts.tallies.samples += 1;
         let samples_max = (LENGTHS_MAX / sample.queue_lengths.len().max(1)).clamp(2, 10_000);
         self.samples.push_back(sample);
         while self.samples.len() > samples_max {

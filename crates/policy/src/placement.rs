@@ -2,18 +2,18 @@
 
 use alloc::vec::Vec;
 
-use loxley_model::{AgentId, DataKey, Span, Time};
+use loxley_model::{AgentId, DataKey, Span};
 
-use crate::agents::{Agent, Agents, Cohort, Stale};
+use crate::agents::Agent;
 use crate::config::Capabilities;
-use crate::lots::{Class, Lot, Lots, class_bit};
-use crate::refs::{AgentRef, ClassRef, CohortRef, TaskRef};
+use crate::derived::Derived;
+use crate::fleet::{Change, Hand};
+use crate::refs::{AgentRef, ClassRef, TaskRef};
 use crate::scheduler::report;
-use crate::tasks::State;
+use crate::tasks::UNKNOWN_COST;
 use crate::timers::Alarm;
-use crate::tournament::{ABSENT, Loot};
-use crate::view::Liveness;
-use crate::{Action, Config, Matching, Reason, Report, Scheduler};
+use crate::tournament::ABSENT;
+use crate::{Action, Matching, Reason, Report, Scheduler};
 
 /// Scores are counted in millionths, as whole numbers: the same on every machine.
 pub(crate) const MILLION: i64 = 1_000_000;
@@ -30,9 +30,6 @@ const BUSY_WEIGHT: i64 = MILLION / 1_000;
 /// How many agents of a cohort are compared when the expected finish decides.
 const CANDIDATES: usize = 8;
 
-/// The cost of a task of which nothing is known.
-const UNKNOWN_COST: Span = Span::from_millis(100);
-
 impl Scheduler {
     /// Finds a place for a task that may run: an agent's queue, or the list of held tasks.
     pub(crate) fn place(
@@ -41,28 +38,28 @@ impl Scheduler {
         avoid: Option<AgentRef>,
         actions: &mut Vec<Action>,
     ) {
-        if let Some((agent, reason)) = self.choose(task, avoid) {
-            self.enqueue(task, agent, reason, actions);
-            self.after_enqueue(task, agent, actions);
-            if matches!(reason, Reason::Score(_) | Reason::EarliestFinish(_)) {
-                self.make_room_for(task, actions);
-            }
-        } else {
-            self.hold_visibly(task, actions);
+        let Some((agent, reason)) = self.choose(task, avoid) else {
+            return self.hold_visibly(task, actions);
+        };
+        let crowds = matches!(reason, Reason::Score(_) | Reason::EarliestFinish(_))
+            && self.will_be_crowded(agent);
+        self.enqueue(task, agent, reason, actions);
+        if crowds {
+            self.make_room_for(task, actions);
         }
     }
 
     /// Who should get the task, and why.
     fn choose(&mut self, task: TaskRef, avoid: Option<AgentRef>) -> Option<(AgentRef, Reason)> {
-        let this = &self.tasks[task];
-        let class = self.lots.at(this.lot).class;
-        if let Some(name) = self.jobs[this.job].spec.onto
+        let this = &self.facts.tasks[task];
+        let class = self.facts.admission_class_of(this).capability;
+        if let Some(name) = self.facts.jobs[this.job].spec.onto
             && let Some(agent) = self.named_agent(name, class)
             && avoid != Some(agent)
         {
             return Some((agent, Reason::Named));
         }
-        if !self.probes.is_empty()
+        if !self.derived.probes.is_empty()
             && let Some((agent, skill)) = self.take_probe(task, class)
         {
             return Some((agent, Reason::Probe(skill)));
@@ -77,29 +74,29 @@ impl Scheduler {
         task: TaskRef,
         avoid: Option<AgentRef>,
     ) -> Option<(AgentRef, Reason)> {
-        let class = self.lots.at(self.tasks[task].lot).class;
-        self.refresh_class(class);
-        self.update_rankings();
-        match avoid.filter(|agent| self.agents.get(*agent).is_some()) {
-            None => self.choose_ranked(task, class, avoid),
-            Some(hidden) => {
-                let key = self.ranking_key(hidden);
-                self.set_ranking(hidden, ABSENT);
-                let another = self.choose_ranked(task, class, avoid);
-                self.set_ranking(hidden, key);
-                another.or_else(|| self.choose_ranked(task, class, avoid))
+        let hidden = avoid.filter(|agent| self.facts.agents.get(*agent).is_some());
+        if let Some(hidden) = hidden {
+            self.derived.fleet.hide(&self.facts, hidden);
+            let another = self.choose_ranked(task, avoid);
+            self.derived.fleet.note_change(hidden, Change::Everything);
+            if another.is_some() {
+                return another;
             }
         }
+        self.choose_ranked(task, avoid)
     }
 
     /// Who of the agents that take part in the rankings should get the task, and why.
     fn choose_ranked(
-        &self,
+        &mut self,
         task: TaskRef,
-        class: ClassRef,
         avoid: Option<AgentRef>,
     ) -> Option<(AgentRef, Reason)> {
-        match self.config.capabilities.matching_strategy {
+        let class = self
+            .facts
+            .admission_class_of(&self.facts.tasks[task])
+            .capability;
+        match self.facts.config.capabilities.matching_strategy {
             Matching::EarliestFinish => self.earliest_finish(task, class),
             Matching::BestFit | Matching::Exact | Matching::Fallback => {
                 self.best_score(task, class, avoid)
@@ -109,25 +106,32 @@ impl Scheduler {
 
     /// The agent that the job names, if it still can.
     fn named_agent(&self, id: AgentId, class: ClassRef) -> Option<AgentRef> {
-        let agent = self.agents.find(id)?;
-        let alive = self.agents[agent].liveness == Liveness::Alive;
-        (alive && self.is_capable(class, self.agents[agent].cohort)).then_some(agent)
+        let agent = self.derived.fleet.find(id)?;
+        let this = &self.facts.agents[agent];
+        (this.is_alive() && self.is_capable(class, this.cohort)).then_some(agent)
     }
 
     fn best_score(
-        &self,
+        &mut self,
         task: TaskRef,
         class: ClassRef,
         avoid: Option<AgentRef>,
     ) -> Option<(AgentRef, Reason)> {
-        let ceiling = self.agents.best.best_key();
+        let Derived {
+            capabilities,
+            fleet,
+            ..
+        } = &mut self.derived;
+        let capable = capabilities.capable(&self.facts, fleet, class);
+        let best = fleet.best_keys(&self.facts);
+        let ceiling = best.best_key();
         if ceiling == ABSENT {
             return None;
         }
         // No score is as low as this, but the sum of a share and `ABSENT` is lower.
         let (mut score, mut cohort) = (ABSENT / 2, None);
-        let keys = self.agents.best.keys();
-        for (candidate, skill_match) in &self.lots.class_at(class).capable {
+        let keys = best.keys();
+        for (candidate, skill_match) in capable {
             if score >= skill_match + ceiling {
                 // The greatest shares of skills come first: nobody further on is better.
                 break;
@@ -137,9 +141,8 @@ impl Scheduler {
                 (score, cohort) = (other, Some(*candidate));
             }
         }
-        let cohort = self.agents.cohort(cohort?);
-        let agent = cohort.members[cohort.ranking.best()?].expect("only members are ranked");
-        if let Some(locality) = self.tasks[task].locality()
+        let agent = fleet.best_of(&self.facts, cohort?)?;
+        if let Some(locality) = self.facts.tasks[task].locality()
             && let Some((holder, held)) = self.holder_score(locality.key, class)
             && held > score
             && avoid != Some(holder)
@@ -151,325 +154,130 @@ impl Scheduler {
 
     /// The agent that holds this data, with its score for a task that wants it.
     fn holder_score(&self, data: DataKey, class: ClassRef) -> Option<(AgentRef, i64)> {
-        let holder = self.agents.find(*self.locations.get(&data)?)?;
-        let this = &self.agents[holder];
-        let capable = self.lots.class_at(class).capable.iter();
-        let (_, skill_match) = capable
-            .into_iter()
-            .find(|(cohort, _)| *cohort == this.cohort)?;
-        let key = self.ranking_key(holder);
-        let bonus = (self.config.capabilities.locality_bonus * MILLION as f64) as i64;
+        let fleet = &self.derived.fleet;
+        let holder = fleet.find(*self.facts.locations.get(&data)?)?;
+        let cohort = self.facts.agents[holder].cohort;
+        let known = &self.derived.capabilities;
+        let skill_match = known.share(&self.facts, fleet, class, cohort)?;
+        let key = fleet.ranking_key(&self.facts, holder);
+        let bonus = (self.facts.config.capabilities.locality_bonus * MILLION as f64) as i64;
         (key != ABSENT).then(|| (holder, skill_match + key + bonus))
     }
 
-    fn earliest_finish(&self, task: TaskRef, class: ClassRef) -> Option<(AgentRef, Reason)> {
-        let Class {
-            capable, skills, ..
-        } = self.lots.class_at(class);
-        let this = &self.tasks[task];
-        let cost = this.known_cost().unwrap_or(UNKNOWN_COST);
-        let holder = this
+    fn earliest_finish(&mut self, task: TaskRef, class: ClassRef) -> Option<(AgentRef, Reason)> {
+        let facts = &self.facts;
+        let Derived {
+            capabilities,
+            fleet,
+            ..
+        } = &mut self.derived;
+        fleet.best_keys(facts);
+        let this = &facts.tasks[task];
+        let (cost, skills) = (this.queue_cost(), &facts.classes.class_at(class).skills);
+        let data = this
             .locality()
-            .map(|l| (self.locations.get(&l.key), l.transfer));
+            .map(|locality| (facts.locations.get(&locality.key), locality.transfer));
         let mut best: Option<(u64, AgentRef)> = None;
-        for (cohort, skill_match) in capable {
-            let members = &self.agents.cohort(*cohort).members;
+        for (cohort, skill_match) in capabilities.capable(facts, fleet, class) {
+            let members = &facts.agents.cohort(*cohort).members;
+            let share = *skill_match as f64 / MILLION as f64;
             let mut seen = 0;
-            self.agents
-                .cohort(*cohort)
-                .ranking
-                .visit_best_first(&mut |position, key| {
-                    let backlog = key.unsigned_abs();
-                    if seen == CANDIDATES || best.is_some_and(|(finish, _)| backlog >= finish) {
-                        return false;
-                    }
-                    seen += 1;
-                    let agent = members[position].expect("only members are ranked");
-                    let transfer = holder.map_or(Span::ZERO, |(holder, transfer)| {
-                        if holder == Some(&self.agents[agent].id) {
-                            Span::ZERO
-                        } else {
-                            transfer
-                        }
-                    });
-                    let learned = self.agents[agent].record.speed_for(skills);
-                    let share = *skill_match as f64 / MILLION as f64;
-                    let speed = learned * share * (1.0 - self.agents[agent].throttle);
-                    let run = cost.mul_f64(1.0 / speed.max(1e-6));
-                    let finish = backlog.saturating_add(run.0).saturating_add(transfer.0);
-                    if best.is_none_or(|(other, _)| finish < other) {
-                        best = Some((finish, agent));
-                    }
-                    true
-                });
+            let ranking = fleet.ranking(facts, *cohort);
+            ranking.visit_best_first(&mut |position, key| {
+                let backlog = key.unsigned_abs();
+                if seen == CANDIDATES || best.is_some_and(|(finish, _)| backlog >= finish) {
+                    return false;
+                }
+                seen += 1;
+                let agent = members[position].expect("only members are ranked");
+                let this = &facts.agents[agent];
+                let transfer = match data {
+                    Some((holder, transfer)) if holder != Some(&this.id) => transfer,
+                    _ => Span::ZERO,
+                };
+                let speed = this.record.speed_for(skills) * share * (1.0 - this.throttle);
+                let run = cost.mul_f64(1.0 / speed.max(1e-6));
+                let finish = backlog.saturating_add(run.0).saturating_add(transfer.0);
+                if best.is_none_or(|(other, _)| finish < other) {
+                    best = Some((finish, agent));
+                }
+                true
+            });
         }
-        best.map(|(finish, agent)| (agent, Reason::EarliestFinish(self.now + Span(finish))))
-    }
-
-    /// Puts a task on an agent's queue.
-    pub(crate) fn enqueue(
-        &mut self,
-        task: TaskRef,
-        agent: AgentRef,
-        reason: Reason,
-        actions: &mut Vec<Action>,
-    ) {
-        self.agents.touch(agent);
-        self.set_state(task, State::Queued);
-        let this = &mut self.tasks[task];
-        this.agent = agent;
-        this.assigned = self.now;
-        this.reason = reason;
-        let settled = u32::from(this.moves) >= self.config.guards.max_moves;
-        let (id, cost) = (this.id, this.known_cost().unwrap_or(UNKNOWN_COST));
-        let Lot {
-            class, user, group, ..
-        } = *self.lots.at(this.lot);
-        let target = &mut self.agents[agent];
-        target
-            .queue
-            .push(&mut self.tasks, task, settled, class_bit(class));
-        target.queued_cost += cost;
-        let agent_id = target.id;
-        self.limits.task_queued(user, group);
-        self.note_chain(task, true);
-        self.refresh(agent);
-        report(
-            Report::Queued {
-                task: id,
-                agent: agent_id,
-                reason,
-            },
-            actions,
-        );
-    }
-
-    /// Takes a task off its agent's queue. The caller says what becomes of it.
-    pub(crate) fn unqueue(&mut self, task: TaskRef) {
-        let agent = self.tasks[task].agent;
-        let cost = self.tasks[task].known_cost().unwrap_or(UNKNOWN_COST);
-        let Lot { user, group, .. } = *self.lots.at(self.tasks[task].lot);
-        let holder = &mut self.agents[agent];
-        holder.queue.remove(&self.tasks, task);
-        holder.queued_cost = holder.queued_cost.saturating_sub(cost);
-        self.tasks[task].stamp = self.tasks[task].stamp.wrapping_add(1);
-        self.limits.task_unqueued(user, group);
-        self.note_chain(task, false);
-        self.refresh(agent);
-    }
-
-    /// Whether a task waits on the queue of this agent.
-    pub(crate) fn is_queued_at(&self, task: TaskRef, agent: AgentRef) -> bool {
-        let this = self.tasks.get(task);
-        this.is_some_and(|this| this.state == State::Queued && this.agent == agent)
-    }
-
-    /// A task is on a queue: whoever can start it now does.
-    pub(crate) fn after_enqueue(
-        &mut self,
-        task: TaskRef,
-        agent: AgentRef,
-        actions: &mut Vec<Action>,
-    ) {
-        if self.agents[agent].room(self.config.prefetch.max_depth) > 0 {
-            self.feed(agent, actions);
-        }
-        if self.tasks[task].state == State::Queued {
-            self.offer(task, actions);
-        }
+        best.map(|(finish, agent)| (agent, Reason::EarliestFinish(facts.now + Span(finish))))
     }
 
     fn hold_visibly(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
         self.hold(task);
-        let this = &self.tasks[task];
+        let this = &self.facts.tasks[task];
         report(Report::Held { task: this.id }, actions);
-        if let Some(limit) = self.lots.kind_at(this.kind).spec.hold_limit {
-            self.timers.set(self.now + limit, Alarm::HoldLimit(this.id));
+        if let Some(limit) = self.facts.classes.kind_at(this.kind).spec.hold_limit {
+            let at = self.facts.now + limit;
+            self.facts.timers.set(at, Alarm::HoldLimit(this.id));
         }
-    }
-
-    pub(crate) fn hold(&mut self, task: TaskRef) {
-        self.set_state(task, State::Held);
-        let this = &self.tasks[task];
-        let entry = (core::cmp::Reverse(this.priority), this.key(), task);
-        let class = self.lots.at(this.lot).class;
-        self.lots.class_at_mut(class).held.insert(entry);
-    }
-
-    pub(crate) fn unhold(&mut self, task: TaskRef) {
-        let this = &self.tasks[task];
-        let entry = (core::cmp::Reverse(this.priority), this.key(), task);
-        let class = self.lots.at(this.lot).class;
-        self.lots.class_at_mut(class).held.remove(&entry);
     }
 
     /// Agents can do more than before: places what was held for want of them.
     pub(crate) fn release_held(&mut self, actions: &mut Vec<Action>) {
-        if self.counts.held == 0 {
+        if self.derived.counts.held == 0 {
             return;
         }
-        let classes: Vec<ClassRef> = self
-            .lots
-            .classes()
-            .filter(|(_, class)| !class.held.is_empty())
-            .map(|(c, _)| c)
-            .collect();
-        for class in classes {
-            self.refresh_class(class);
-            self.update_rankings();
-            let mut capable = self.lots.class_at(class).capable.iter();
-            if capable.any(|(cohort, _)| self.agents.best.key(cohort.index()) != ABSENT) {
-                for (_, _, task) in core::mem::take(&mut self.lots.class_at_mut(class).held) {
-                    self.place(task, None, actions);
+        for class in self.derived.capabilities.held_classes() {
+            let Derived {
+                capabilities,
+                fleet,
+                ..
+            } = &mut self.derived;
+            fleet.best_keys(&self.facts);
+            let capable = capabilities.capable(&self.facts, fleet, class);
+            let best = fleet.best_keys(&self.facts);
+            let anybody = capable
+                .iter()
+                .any(|(cohort, _)| best.key(cohort.index()) != ABSENT);
+            let held: Vec<TaskRef> = self.derived.capabilities.held(class).collect();
+            for task in held {
+                if !anybody && self.find_probe(class).is_none() {
+                    break;
                 }
-            }
-            while self.find_probe(class).is_some()
-                && let Some((_, _, task)) = self.lots.class_at_mut(class).held.pop_first()
-            {
+                self.unhold(task);
                 self.place(task, None, actions);
             }
         }
     }
 
-    /// Works out who can do a class of task, unless that is known.
-    pub(crate) fn refresh_class(&mut self, class: ClassRef) {
-        let Self {
-            lots,
-            agents,
-            config,
-            now,
-            ..
-        } = self;
-        let known = lots.class_at(class);
-        if is_fresh(known, agents, config, *now) {
-            return;
-        }
-        let mut capable: Vec<(CohortRef, i64)> = (0..agents.cohorts.len())
-            .map(CohortRef::new)
-            .filter_map(|cohort| {
-                Some((
-                    cohort,
-                    capability(known, agents.cohort(cohort), agents, config)?,
-                ))
-            })
-            .collect();
-        capable.sort_by_key(|(cohort, skill_match)| (-skill_match, *cohort));
-        let generation = agents.generation;
-        let known = lots.class_at_mut(class);
-        known.capable = capable;
-        known.known_at = *now;
-        known.known_for = generation;
-    }
-
-    /// Whether the agents of a cohort can do tasks of a class.
-    pub(crate) fn is_capable(&self, class: ClassRef, cohort: CohortRef) -> bool {
-        is_capable(
-            &self.lots,
-            &self.agents,
-            &self.config,
-            self.now,
-            class,
-            cohort,
-        )
-    }
-
-    /// Notes that the trees of an agent's cohort are behind it.
-    pub(crate) fn refresh(&mut self, agent: AgentRef) {
-        let this = &mut self.agents[agent];
-        if this.stale.add(Stale::RANK) {
-            self.stale_ranks.push(agent);
-        }
-        if this.stale.add(Stale::LOOT) {
-            self.stale_loot.push(agent);
-        }
-    }
-
-    /// Brings the rankings up to date. Whoever asks them something calls this first; an agent that
-    /// changed several times in between is looked at once.
-    pub(crate) fn update_rankings(&mut self) {
-        while let Some(agent) = self.stale_ranks.pop() {
-            let Some(this) = self.agents.get_mut(agent) else {
-                continue;
-            };
-            if !this.stale.remove(Stale::RANK) {
-                continue;
-            }
-            let key = ranking_key(this, &self.config.capabilities);
-            let (cohort, position) = (this.cohort, this.position as usize);
-            self.agents.set_ranking(cohort, position, key);
-        }
-    }
-
-    /// Brings the trees of victims up to date, likewise.
-    pub(crate) fn update_victims(&mut self) {
-        let protected_from = self.protected_from();
-        while let Some(agent) = self.stale_loot.pop() {
-            let Some(this) = self.agents.get_mut(agent) else {
-                continue;
-            };
-            if !this.stale.remove(Stale::LOOT) {
-                continue;
-            }
-            let loot = Loot {
-                queue_len: this.queue.len(),
-                classes: this.queue.loot_classes(protected_from),
-            };
-            let (cohort, position) = (this.cohort, this.position as usize);
-            let victims = &mut self.agents.cohorts[cohort.index()].victims;
-            victims.set(position, loot);
-        }
-    }
-
-    fn set_ranking(&mut self, agent: AgentRef, key: i64) {
-        let Agent {
-            cohort, position, ..
-        } = self.agents[agent];
-        self.agents.set_ranking(cohort, position as usize, key);
-    }
-
-    fn ranking_key(&self, agent: AgentRef) -> i64 {
-        ranking_key(&self.agents[agent], &self.config.capabilities)
-    }
-
-    /// Whether the agent with the best score surely has at least `len` queued tasks. A glance at its
-    /// key: where this cannot tell, it says no.
-    pub(crate) fn best_has_surely(&self, len: u32) -> bool {
-        let capabilities = &self.config.capabilities;
-        let best = self.agents.best.best_key();
-        // The last agent to get a task may still be ranked too high, which does no harm here.
-        if self.stale_ranks.len() > 1
-            || capabilities.matching_strategy == Matching::EarliestFinish
-            || capabilities.history_weight < 0.0
-            || best == ABSENT
-        {
-            return false;
-        }
-        best <= -i64::from(len) * QUEUED_WEIGHT - THROTTLE_WEIGHT - BUSY_WEIGHT
-    }
-
     /// Where a piece of data is, as far as anybody knows. The table is bounded.
     pub(crate) fn note_location(&mut self, data: DataKey, agent: AgentId) {
         const LOCATIONS_MAX: usize = 1 << 16;
-        self.locations.insert(data, agent);
-        if self.locations.len() > LOCATIONS_MAX {
-            self.locations.pop_first();
+        let locations = &mut self.facts.locations;
+        locations.insert(data, agent);
+        if locations.len() > LOCATIONS_MAX {
+            locations.pop_first();
         }
     }
 }
 
+impl Capabilities {
+    /// Whether an agent with this key, or a lower one, surely has at least `len` queued tasks. Where the
+    /// key alone cannot tell, the answer is no.
+    pub(crate) fn has_surely_queued(&self, key: i64, len: u32) -> bool {
+        self.matching_strategy != Matching::EarliestFinish
+            && self.history_weight >= 0.0
+            && key != ABSENT
+            && key <= -i64::from(len) * QUEUED_WEIGHT - THROTTLE_WEIGHT - BUSY_WEIGHT
+    }
+}
+
 /// How an agent compares with others of its cohort, whatever the task.
-fn ranking_key(agent: &Agent, capabilities: &Capabilities) -> i64 {
-    if agent.liveness != Liveness::Alive {
+pub(crate) fn ranking_key(agent: &Agent, hand: &Hand, capabilities: &Capabilities) -> i64 {
+    if !agent.is_alive() {
         return ABSENT;
     }
     if capabilities.matching_strategy == Matching::EarliestFinish {
         let in_hand = agent.record.mean_duration.unwrap_or(UNKNOWN_COST).0 / 2;
-        let backlog = agent
-            .queued_cost
-            .0
-            .saturating_add(in_hand.saturating_mul(agent.in_hand.len() as u64));
+        let in_hand = in_hand.saturating_mul(u64::from(hand.len()));
+        let queued = u64::try_from(hand.queued_cost).unwrap_or(u64::MAX);
         let speed = agent.record.speed * f64::from(agent.slots) * (1.0 - agent.throttle);
-        let wait = Span(backlog).mul_f64(1.0 / speed.max(1e-6));
+        let wait = Span(queued.saturating_add(in_hand)).mul_f64(1.0 / speed.max(1e-6));
         return -i64::try_from(wait.0).unwrap_or(i64::MAX);
     }
     let history = if capabilities.consider_history {
@@ -478,103 +286,12 @@ fn ranking_key(agent: &Agent, capabilities: &Capabilities) -> i64 {
         0
     };
     let throttle = (agent.throttle * THROTTLE_WEIGHT as f64) as i64;
-    let in_hand = agent.in_hand.len() as i64;
+    let in_hand = i64::from(hand.len());
     let slots = i64::from(agent.slots);
     let busy = match in_hand {
         0 => 0,
         _ if in_hand >= slots => BUSY_WEIGHT,
         _ => BUSY_WEIGHT * in_hand / slots,
     };
-    history - i64::from(agent.queue.len()) * QUEUED_WEIGHT - throttle - busy
-}
-
-fn is_fresh(class: &Class, agents: &Agents, config: &Config, now: Time) -> bool {
-    config.performance.cache_capability_matches
-        && class.known_for == agents.generation
-        && now.since(class.known_at) <= config.performance.cache_ttl
-}
-
-/// Whether the agents of a cohort can do tasks of a class.
-pub(crate) fn is_capable(
-    lots: &Lots,
-    agents: &Agents,
-    config: &Config,
-    now: Time,
-    class: ClassRef,
-    cohort: CohortRef,
-) -> bool {
-    let class = lots.class_at(class);
-    if is_fresh(class, agents, config, now) {
-        return class.capable.iter().any(|(capable, _)| *capable == cohort);
-    }
-    capability(class, agents.cohort(cohort), agents, config).is_some()
-}
-
-/// The share of the required skills that the agents of a cohort have, if they may do the task at all.
-fn capability(class: &Class, cohort: &Cohort, agents: &Agents, config: &Config) -> Option<i64> {
-    if cohort.count == 0 || !fits(class, cohort) {
-        return None;
-    }
-    let required = class.skills.len();
-    let has = class.skills.count_in(&cohort.skills);
-    let every = has == required;
-    let enough = every
-        || match config.capabilities.matching_strategy {
-            Matching::Exact => false,
-            Matching::BestFit | Matching::EarliestFinish => !class.strict && has > 0,
-            Matching::Fallback => {
-                !class.strict
-                    && has > 0
-                    && config.capabilities.fallback_enabled
-                    && !agents.cohorts.iter().any(|c| is_exact(class, c))
-            }
-        };
-    enough.then(|| {
-        if required == 0 {
-            MILLION
-        } else {
-            MILLION * has as i64 / required as i64
-        }
-    })
-}
-
-fn is_exact(class: &Class, cohort: &Cohort) -> bool {
-    cohort.count > 0 && fits(class, cohort) && class.skills.is_subset(&cohort.skills)
-}
-
-fn fits(class: &Class, cohort: &Cohort) -> bool {
-    class.needs.is_empty()
-        || cohort
-            .resources
-            .have_room(&Default::default(), &class.needs)
-}
-
-#[cfg(test)]
-mod tests {
-    use alloc::vec::Vec;
-
-    use loxley_model::{AgentSpec, JobId, JobSpec, SkillSet, TaskId, TaskKind, TaskSpec};
-
-    use super::*;
-    use crate::Input;
-
-    #[test]
-    fn who_can_do_a_class_is_remembered_as_long_as_the_rules_say() {
-        for (cache, ttl, remembered) in [(true, 10, true), (true, 1, false), (false, 10, false)] {
-            let mut config = Config::default();
-            config.performance.cache_capability_matches = cache;
-            config.performance.cache_ttl = Span(ttl);
-            let mut scheduler = Scheduler::new(config, Time::ZERO);
-            let agent = AgentSpec::new(AgentId(1), SkillSet::none());
-            scheduler.handle(Time(1), Input::AgentJoined(agent.into()), &mut Vec::new());
-            for now in [2, 5] {
-                let job = JobSpec::new(JobId(now));
-                let tasks = [TaskSpec::new(TaskId(now), TaskKind::default().into())].into();
-                let input = Input::TasksSubmitted { job, tasks };
-                scheduler.handle(Time(now), input, &mut Vec::new());
-            }
-            let known_at = scheduler.lots.class_at(ClassRef::new(0)).known_at;
-            assert_eq!(known_at == Time(2), remembered);
-        }
-    }
+    history - i64::from(hand.queue.len()) * QUEUED_WEIGHT - throttle - busy
 }

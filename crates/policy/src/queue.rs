@@ -3,28 +3,29 @@
 //! ```text
 //! priority 5   a b c d
 //! priority 4
-//! priority 3   [lot 2: e f]  [lot 7: h]  [lot 2, settled: g]
+//! priority 3   [class 2: e f]  [class 7: h]  [class 2, settled: g]
 //!    ...
 //! ```
 //!
 //! A level starts as one *strand*, a sorted queue of whatever has this priority. The owner takes its
 //! first task and a thief its last, and nearly always they may have it. When somebody had to pass over
-//! many tasks that it may not have, the level is split into strands by [`Lot`](crate::lots::Lot):
+//! many tasks that it may not have, the level is split into strands by [`AdmissionClass`](crate::task_classes::AdmissionClass):
 //! tasks that are the same in everything that can keep them from being started. Whoever may not have
-//! one of a lot may have none of it, so from then on only the ends of strands are looked at. Tasks
-//! that may not be moved any more (*settled*) have strands of their own, which thieves pass over.
+//! one of an admission class may have none of it, so from then on only the ends of strands are looked at. Tasks
+//! that moved often enough (*settled*) have strands of their own, which thieves pass over at first.
+//! Whether a level is split makes no difference to what is found, only to how long that takes.
 //!
 //! A strand is a sorted double-ended queue, since most tasks arrive in order, beside a sorted set for
 //! those that do not: retries, moved tasks, tasks put back. Leaving the middle of a strand only makes
 //! its entry stale; entries are compared with the task's stamp when they come to an end.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use loxley_model::Priority;
 
-use crate::refs::{LotRef, TaskRef};
+use crate::refs::{AdmissionClassRef, TaskRef};
 use crate::tasks::{OrderKey, Task, Tasks};
 use crate::tournament::ClassBits;
 
@@ -33,7 +34,7 @@ const PASSED_OVER_MAX: usize = 32;
 
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// Apart from the agent, so that a queue is lent out cheaply; none before the first task.
+    /// Apart from the agent; none before the first task.
     levels: Option<Box<[Level; Priority::LEVELS]>>,
     len: u32,
     /// One bit for each level that is not empty.
@@ -47,48 +48,38 @@ struct Level {
     split: Option<Box<Split>>,
     /// All of them, unless the level is split.
     mixed: Strand,
-    /// One bit for each class of task that may be stolen from here; too many while not split.
-    loot: ClassBits,
+    /// One bit for each class of task that is not settled; perhaps some too many while not split.
+    free: ClassBits,
+    /// The same for all tasks.
+    any: ClassBits,
 }
 
 const _: () = assert!(size_of::<Level>() == 128);
 
-/// A level in strands of one lot each.
+/// A level in strands of one sort each.
 #[derive(Debug, Default)]
 struct Split {
-    /// What is looked at again and again, apart from the rest and close together.
-    fronts: Vec<Front>,
-    /// The strands, in the same order as their fronts.
-    strands: Vec<Strand>,
-}
-
-/// The first task of a strand.
-#[derive(Clone, Copy, Debug)]
-struct Front {
-    key: OrderKey,
-    task: TaskRef,
-    sort: Sort,
+    strands: BTreeMap<Sort, SortedStrand>,
+    /// The first task of each strand, in order.
+    fronts: BTreeSet<(OrderKey, TaskRef, Sort)>,
 }
 
 /// What the entries of a strand have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Sort {
-    lot: LotRef,
-    settled: bool,
-    /// Which bit stands for the class of the lot.
-    class_bit: u8,
+pub(crate) struct Sort {
+    pub(crate) admission_class: AdmissionClassRef,
+    /// Whether it moved often enough.
+    pub(crate) settled: bool,
+    /// Which bit stands for the capability class.
+    pub(crate) class_bit: u8,
 }
 
 impl Sort {
-    fn of(task: &Task) -> Self {
-        Self {
-            lot: task.lot,
-            settled: task.settled,
-            class_bit: task.class_bit,
-        }
+    fn any(self) -> ClassBits {
+        1 << self.class_bit
     }
 
-    fn loot(self) -> ClassBits {
+    fn free(self) -> ClassBits {
         ClassBits::from(!self.settled) << self.class_bit
     }
 }
@@ -102,6 +93,13 @@ struct Strand {
     len: u32,
     /// The greatest key in the sorted part, or greater.
     last_key: OrderKey,
+}
+
+/// A strand of one sort, with its first task.
+#[derive(Debug, Default)]
+struct SortedStrand {
+    strand: Strand,
+    front: Option<(OrderKey, TaskRef)>,
 }
 
 type Strays = BTreeSet<(OrderKey, Entry)>;
@@ -139,6 +137,14 @@ pub(crate) struct StealOrder {
     pub(crate) lowest_priority_first: bool,
     /// Tasks of this priority and above stay.
     pub(crate) protected_from: Option<Priority>,
+    /// Tasks that moved so often stay.
+    pub(crate) moves_max: u32,
+}
+
+impl StealOrder {
+    fn is_settled(&self, task: &Task) -> bool {
+        u32::from(task.moves) >= self.moves_max
+    }
 }
 
 impl Queue {
@@ -155,39 +161,38 @@ impl Queue {
         self.len == 0
     }
 
-    /// Puts a task in its place. `class_bit` is the bit of its lot's class.
-    pub(crate) fn push(&mut self, tasks: &mut Tasks, task: TaskRef, settled: bool, class_bit: u8) {
-        let this = &mut tasks[task];
-        this.settled = settled;
-        this.class_bit = class_bit;
+    /// Puts a task in its place.
+    pub(crate) fn push(&mut self, tasks: &Tasks, task: TaskRef, sort: Sort) {
+        let this = &tasks[task];
         self.len += 1;
         self.occupied |= 1 << this.priority.index();
         let levels = self.levels.get_or_insert_default();
-        levels[this.priority.index()].push(task, this);
+        levels[this.priority.index()].push(task, this, sort);
     }
 
     /// Takes a task out, wherever it is. The caller changes its stamp right after.
-    pub(crate) fn remove(&mut self, tasks: &Tasks, task: TaskRef) {
+    pub(crate) fn remove(&mut self, tasks: &Tasks, task: TaskRef, sort: Sort) {
         let this = &tasks[task];
         self.len -= 1;
         let levels = self.levels.as_mut().expect("the queue is not empty");
         let level = &mut levels[this.priority.index()];
-        level.remove(tasks, task);
+        level.remove(tasks, task, sort);
         if level.is_empty() {
             self.occupied &= !(1 << this.priority.index());
         }
     }
 
-    /// The first task, by priority and order, of a lot that `admits` lets through.
+    /// The first task, by priority and order, of an admission class that `admits` lets through.
     pub(crate) fn first(
         &mut self,
         tasks: &Tasks,
-        admits: &mut impl FnMut(LotRef) -> bool,
+        sort_of: &impl Fn(&Task) -> Sort,
+        admits: &mut impl FnMut(AdmissionClassRef) -> bool,
     ) -> Option<TaskRef> {
         let mut left = self.occupied;
         while let Some(index) = left.checked_ilog2() {
             let level = &mut self.levels.as_mut()?[index as usize];
-            if let Some(task) = level.first(tasks, admits) {
+            if let Some(task) = level.first(tasks, sort_of, admits) {
                 return Some(task);
             }
             left &= !(1 << index);
@@ -198,7 +203,7 @@ impl Queue {
     /// Has the level that comes next fetched from memory.
     pub(crate) fn touch(&self) {
         if let Some(level) = self.top() {
-            core::hint::black_box((level.mixed.len, level.loot));
+            core::hint::black_box((level.mixed.len, level.free));
         }
     }
 
@@ -220,7 +225,7 @@ impl Queue {
         let level = self.top()?;
         let front = level.split.as_ref().and_then(|split| split.fronts.first());
         let mixed = || level.mixed.sorted.front().map(|entry| entry.task);
-        front.map(|front| front.task).or_else(mixed)
+        front.map(|(_, task, _)| *task).or_else(mixed)
     }
 
     /// The priority of what comes next.
@@ -235,17 +240,18 @@ impl Queue {
         self.levels.as_ref()?.get(index as usize)
     }
 
-    /// The task that a thief takes, among the lots that it `may_take`.
+    /// The task that a thief takes, among the admission classes that it `may_take`.
     pub(crate) fn loot(
         &mut self,
         tasks: &Tasks,
         order: StealOrder,
-        may_take: &mut impl FnMut(LotRef) -> bool,
+        sort_of: &impl Fn(&Task) -> Sort,
+        may_take: &mut impl FnMut(AdmissionClassRef) -> bool,
     ) -> Option<TaskRef> {
         let mut best: Option<TaskRef> = None;
         let levels = self.levels.as_mut()?;
         for level in &mut levels[..open_levels(order.protected_from)] {
-            let Some(task) = level.loot(tasks, order.newest_first, may_take) else {
+            let Some(task) = level.loot(tasks, order, sort_of, may_take) else {
                 continue;
             };
             if order.lowest_priority_first {
@@ -259,9 +265,26 @@ impl Queue {
     }
 
     /// One bit for each class of which something may be stolen; perhaps some too many.
-    pub(crate) fn loot_classes(&self, protected_from: Option<Priority>) -> ClassBits {
-        let open = self.levels().take(open_levels(protected_from));
-        open.fold(0, |classes, level| classes | level.loot)
+    pub(crate) fn free_classes(&self, protected_from: Option<Priority>) -> ClassBits {
+        let open = (1 << open_levels(protected_from)) - 1;
+        let free = self.levels_of(self.occupied & open).map(|level| level.free);
+        free.fold(0, |all, classes| all | classes)
+    }
+
+    /// One bit for each class of which there is a task; perhaps some too many.
+    pub(crate) fn any_classes(&self) -> ClassBits {
+        let any = self.levels_of(self.occupied).map(|level| level.any);
+        any.fold(0, |all, classes| all | classes)
+    }
+
+    /// The levels that these bits stand for.
+    fn levels_of(&self, mut bits: u8) -> impl Iterator<Item = &Level> {
+        let levels = self.levels.as_deref().map_or(&[][..], |levels| levels);
+        core::iter::from_fn(move || {
+            let index = bits.trailing_zeros() as usize;
+            bits &= bits.wrapping_sub(1);
+            levels.get(index)
+        })
     }
 
     /// All tasks, in the order in which the agent would run them.
@@ -273,6 +296,33 @@ impl Queue {
             all[from..].sort_by_key(|task| tasks[*task].key());
         }
         all
+    }
+
+    /// Whether this is a queue of the same tasks, as it should be: what it remembers besides them is
+    /// enough.
+    pub(crate) fn agrees(&self, tasks: &Tasks, fresh: &Self) -> bool {
+        let covers = |(level, fresh): (&Level, &Level)| {
+            fresh.free & !level.free == 0 && fresh.any & !level.any == 0
+        };
+        let keyed = |task: TaskRef| (tasks[task].key(), task);
+        let fronts_are_first = |level: &Level| {
+            let strands = level.split.iter().flat_map(|split| &split.strands);
+            let firsts = strands.map(|(sort, sorted)| {
+                let first = sorted.strand.tasks(tasks).map(keyed).min();
+                (first == sorted.front)
+                    .then_some(first)
+                    .flatten()
+                    .map(|(key, task)| (key, task, *sort))
+            });
+            let firsts: Option<BTreeSet<_>> = firsts.collect();
+            let noted = level.split.as_ref().map(|split| &split.fronts);
+            noted.is_none_or(|noted| firsts.as_ref() == Some(noted))
+        };
+        self.len == fresh.len
+            && self.occupied == fresh.occupied
+            && self.in_order(tasks) == fresh.in_order(tasks)
+            && self.levels().zip(fresh.levels()).all(covers)
+            && self.levels().all(fronts_are_first)
     }
 
     /// How many tasks come before `task`, which must be on this queue.
@@ -287,67 +337,6 @@ impl Queue {
                 .flat_map(|s| s.tasks(tasks))
                 .filter(|t| tasks[*t].key() < key)
                 .count()
-    }
-}
-
-/// What a level of a queue remembers besides its tasks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct LevelShape {
-    /// If it is split, its strands in their order: the lot, and whether its tasks are settled. The
-    /// order decides who is asked first, and whoever is asked may be noted as turned away.
-    strands: Option<Vec<(u32, bool)>>,
-    loot: ClassBits,
-}
-
-impl Queue {
-    /// What its levels remember, the lowest priority first; nothing when the queue is empty.
-    pub(crate) fn shape(&self) -> Vec<LevelShape> {
-        if self.is_empty() {
-            return Vec::new();
-        }
-        let shape = |level: &Level| LevelShape {
-            strands: level.split.as_ref().map(|split| {
-                let sorts = split.fronts.iter().map(|front| front.sort);
-                sorts.map(Sort::name).collect()
-            }),
-            loot: level.loot,
-        };
-        self.levels().map(shape).collect()
-    }
-
-    /// Makes a queue, filled anew, remember what another one with the same tasks did.
-    pub(crate) fn reshape(&mut self, tasks: &Tasks, shape: &[LevelShape]) {
-        let levels = self.levels.iter_mut().flat_map(|levels| levels.iter_mut());
-        for (level, shape) in levels.zip(shape) {
-            if level.is_empty() {
-                continue;
-            }
-            if let Some(order) = &shape.strands {
-                level.split_up(tasks);
-                level.split.as_mut().expect("just split").arrange(order);
-            }
-            level.loot = shape.loot;
-        }
-    }
-}
-
-impl Sort {
-    fn name(self) -> (u32, bool) {
-        (self.lot.index() as u32, self.settled)
-    }
-}
-
-impl Split {
-    /// Puts the strands in this order.
-    fn arrange(&mut self, order: &[(u32, bool)]) {
-        for (to, name) in order.iter().enumerate().take(self.fronts.len()) {
-            let rest = &self.fronts[to..];
-            if let Some(from) = rest.iter().position(|front| front.sort.name() == *name) {
-                self.fronts.swap(to, to + from);
-                self.strands.swap(to, to + from);
-            }
-        }
     }
 }
 
@@ -371,159 +360,159 @@ impl Level {
     }
 
     fn strands(&self) -> impl Iterator<Item = &Strand> {
-        core::iter::once(&self.mixed).chain(self.split.iter().flat_map(|split| &split.strands))
+        let split = self.split.iter().flat_map(|split| split.strands.values());
+        core::iter::once(&self.mixed).chain(split.map(|sorted| &sorted.strand))
     }
 
-    fn push(&mut self, task: TaskRef, this: &Task) {
-        self.loot |= Sort::of(this).loot();
+    fn push(&mut self, task: TaskRef, this: &Task, sort: Sort) {
+        self.free |= sort.free();
+        self.any |= sort.any();
         match &mut self.split {
             None => self.mixed.push(this.key(), Entry::new(task, this)),
-            Some(split) => split.push(task, this),
+            Some(split) => split.push(task, this, sort),
         }
     }
 
-    fn remove(&mut self, tasks: &Tasks, task: TaskRef) {
+    fn remove(&mut self, tasks: &Tasks, task: TaskRef, sort: Sort) {
         let Some(split) = &mut self.split else {
             self.mixed.remove(tasks, task);
             if self.mixed.len == 0 {
-                self.loot = 0;
+                (self.free, self.any) = (0, 0);
             }
             return;
         };
-        if split.remove(tasks, task) {
-            self.loot = split.loot_classes();
+        if split.remove(tasks, task, sort) {
+            (self.free, self.any) = split.classes();
             if split.strands.is_empty() {
                 self.split = None;
             }
         }
     }
 
-    fn first(&mut self, tasks: &Tasks, admits: &mut impl FnMut(LotRef) -> bool) -> Option<TaskRef> {
+    fn first(
+        &mut self,
+        tasks: &Tasks,
+        sort_of: &impl Fn(&Task) -> Sort,
+        admits: &mut impl FnMut(AdmissionClassRef) -> bool,
+    ) -> Option<TaskRef> {
         if self.split.is_none() {
-            match self.mixed.find(tasks, false, &mut |task| admits(task.lot)) {
+            match self
+                .mixed
+                .find(tasks, false, &mut |task| admits(task.admission_class))
+            {
                 Search::Found(task) => return Some(task),
                 Search::Nothing => return None,
-                Search::PassedOverMany => self.split_up(tasks),
+                Search::PassedOverMany => self.split_up(tasks, sort_of),
             }
         }
-        self.split.as_ref()?.first(admits)
+        self.split
+            .as_ref()?
+            .first(&mut |sort| admits(sort.admission_class))
     }
 
     fn loot(
         &mut self,
         tasks: &Tasks,
-        newest_first: bool,
-        may_take: &mut impl FnMut(LotRef) -> bool,
+        order: StealOrder,
+        sort_of: &impl Fn(&Task) -> Sort,
+        may_take: &mut impl FnMut(AdmissionClassRef) -> bool,
     ) -> Option<TaskRef> {
-        if self.loot == 0 {
+        if self.any == 0 {
             return None;
         }
         if self.split.is_none() {
-            let mut takes = |task: &Task| !task.settled && may_take(task.lot);
-            match self.mixed.find(tasks, newest_first, &mut takes) {
+            let mut takes = |task: &Task| !order.is_settled(task) && may_take(task.admission_class);
+            match self.mixed.find(tasks, order.newest_first, &mut takes) {
                 Search::Found(task) => return Some(task),
                 Search::Nothing => return None,
-                Search::PassedOverMany => self.split_up(tasks),
+                Search::PassedOverMany => self.split_up(tasks, sort_of),
             }
         }
-        self.split.as_mut()?.loot(tasks, newest_first, may_take)
+        let split = self.split.as_mut()?;
+        let takes_settled = order.moves_max == u32::MAX;
+        let mut takes =
+            |sort: Sort| (takes_settled || !sort.settled) && may_take(sort.admission_class);
+        if order.newest_first {
+            split.last(tasks, &mut takes)
+        } else {
+            split.first(&mut takes)
+        }
     }
 
-    fn split_up(&mut self, tasks: &Tasks) {
+    fn split_up(&mut self, tasks: &Tasks, sort_of: &impl Fn(&Task) -> Sort) {
         let mixed = core::mem::take(&mut self.mixed);
         let mut split = Split::default();
-        // In the order of the tasks, not in that of the two parts: strands must not depend on how tasks
-        // came to be where they are, which a snapshot does not tell.
         let mut all: Vec<TaskRef> = mixed.tasks(tasks).collect();
         all.sort_by_key(|task| tasks[*task].key());
         for task in all {
-            split.push(task, &tasks[task]);
+            split.push(task, &tasks[task], sort_of(&tasks[task]));
         }
-        self.loot = split.loot_classes();
+        (self.free, self.any) = split.classes();
         self.split = Some(Box::new(split));
     }
 }
 
 impl Split {
-    fn find(&self, sort: Sort) -> Option<usize> {
-        self.fronts.iter().position(|front| front.sort == sort)
-    }
-
-    fn push(&mut self, task: TaskRef, this: &Task) {
-        let (key, sort) = (this.key(), Sort::of(this));
-        let at = self.find(sort).unwrap_or_else(|| {
-            self.fronts.push(Front { key, task, sort });
-            self.strands.push(Strand::default());
-            self.strands.len() - 1
-        });
-        self.strands[at].push(key, Entry::new(task, this));
-        if key < self.fronts[at].key {
-            self.fronts[at].key = key;
-            self.fronts[at].task = task;
+    fn push(&mut self, task: TaskRef, this: &Task, sort: Sort) {
+        let key = this.key();
+        let strand = self.strands.entry(sort).or_default();
+        let is_first = match strand.front {
+            Some((first, front)) if key < first => {
+                self.fronts.remove(&(first, front, sort));
+                true
+            }
+            front => front.is_none(),
+        };
+        if is_first {
+            strand.front = Some((key, task));
+            self.fronts.insert((key, task, sort));
         }
+        strand.strand.push(key, Entry::new(task, this));
     }
 
     /// Takes a task out; true if its strand is gone with it.
-    fn remove(&mut self, tasks: &Tasks, task: TaskRef) -> bool {
-        let at = self
-            .find(Sort::of(&tasks[task]))
+    fn remove(&mut self, tasks: &Tasks, task: TaskRef, sort: Sort) -> bool {
+        let strand = self
+            .strands
+            .get_mut(&sort)
             .expect("a queued task is on its agent's queue");
-        self.strands[at].remove(tasks, task);
-        if self.strands[at].len == 0 {
-            self.fronts.swap_remove(at);
-            self.strands.swap_remove(at);
-            return true;
-        }
-        if self.fronts[at].task == task {
-            let (key, task) = self.strands[at]
-                .front(tasks)
-                .expect("the strand is not empty");
-            self.fronts[at].key = key;
-            self.fronts[at].task = task;
-        }
-        false
-    }
-
-    fn loot(
-        &mut self,
-        tasks: &Tasks,
-        newest_first: bool,
-        may_take: &mut impl FnMut(LotRef) -> bool,
-    ) -> Option<TaskRef> {
-        let mut best: Option<TaskRef> = None;
-        for (front, strand) in self.fronts.iter().zip(&mut self.strands) {
-            if front.sort.settled || !may_take(front.sort.lot) {
-                continue;
+        strand.strand.remove(tasks, task);
+        let Some((key, first)) = strand.front.filter(|(_, first)| *first == task) else {
+            return false;
+        };
+        self.fronts.remove(&(key, first, sort));
+        strand.front = strand.strand.front_without(tasks, task);
+        match strand.front {
+            Some((key, first)) => {
+                self.fronts.insert((key, first, sort));
+                false
             }
-            let end = if newest_first {
-                strand.back(tasks)
-            } else {
-                Some(front.task)
-            };
-            let Some(task) = end else { continue };
-            if best.is_none_or(|best| is_preferred(tasks, newest_first, task, best)) {
-                best = Some(task);
+            None => {
+                self.strands.remove(&sort);
+                true
             }
         }
-        best
     }
 
-    fn first(&self, admits: &mut impl FnMut(LotRef) -> bool) -> Option<TaskRef> {
-        let mut best: Option<&Front> = None;
-        for front in &self.fronts {
-            // The question whether a lot is admitted costs more than the comparison.
-            if best.is_none_or(|best| front.key < best.key) && admits(front.sort.lot) {
-                best = Some(front);
-            }
-        }
-        best.map(|front| front.task)
+    /// The first task of all strands that `takes` agrees to.
+    fn first(&self, takes: &mut impl FnMut(Sort) -> bool) -> Option<TaskRef> {
+        let taken = self.fronts.iter().find(|(_, _, sort)| takes(*sort));
+        taken.map(|(_, task, _)| *task)
     }
 
-    /// The classes of which something may be stolen.
-    fn loot_classes(&self) -> ClassBits {
-        self.fronts
-            .iter()
-            .fold(0, |classes, front| classes | front.sort.loot())
+    /// The last task of all strands that `takes` agrees to.
+    fn last(&mut self, tasks: &Tasks, takes: &mut impl FnMut(Sort) -> bool) -> Option<TaskRef> {
+        let taken = self.strands.iter_mut().filter(|(sort, _)| takes(**sort));
+        let lasts = taken.filter_map(|(_, strand)| strand.strand.back(tasks));
+        lasts.max_by_key(|task| tasks[*task].key())
+    }
+
+    /// The classes of what is not settled, and of all.
+    fn classes(&self) -> (ClassBits, ClassBits) {
+        let sorts = self.strands.keys();
+        sorts.fold((0, 0), |(free, any), sort| {
+            (free | sort.free(), any | sort.any())
+        })
     }
 }
 
@@ -632,13 +621,15 @@ impl Strand {
         let fresh = self.sorted.iter().filter(|entry| is_fresh(tasks, **entry));
         let keyed = |entry: &Entry| (tasks[entry.task].key(), *entry);
         let strays = self.strays().copied();
+        // One more than may be passed over tells that there are more.
+        const ENOUGH: usize = PASSED_OVER_MAX + 2;
         if from_back {
-            merged.extend(fresh.rev().take(PASSED_OVER_MAX + 1).map(keyed));
-            merged.extend(strays.rev().take(PASSED_OVER_MAX + 1));
+            merged.extend(fresh.rev().take(ENOUGH).map(keyed));
+            merged.extend(strays.rev().take(ENOUGH));
             merged.sort_unstable_by_key(|(key, _)| core::cmp::Reverse(*key));
         } else {
-            merged.extend(fresh.take(PASSED_OVER_MAX + 1).map(keyed));
-            merged.extend(strays.take(PASSED_OVER_MAX + 1));
+            merged.extend(fresh.take(ENOUGH).map(keyed));
+            merged.extend(strays.take(ENOUGH));
             merged.sort_unstable_by_key(|(key, _)| *key);
         }
         let merged = merged.into_iter().map(|(_, entry)| entry);
@@ -669,8 +660,16 @@ impl Strand {
             .map(|(_, entry)| entry)
     }
 
-    fn front(&mut self, tasks: &Tasks) -> Option<(OrderKey, TaskRef)> {
-        self.trim_front(tasks);
+    /// The first task, after `gone` was taken out: its entry may still be there, with the stamp of
+    /// before.
+    fn front_without(&mut self, tasks: &Tasks, gone: TaskRef) -> Option<(OrderKey, TaskRef)> {
+        while self
+            .sorted
+            .front()
+            .is_some_and(|entry| entry.task == gone || !is_fresh(tasks, *entry))
+        {
+            self.sorted.pop_front();
+        }
         self.front_entry(tasks)
             .map(|entry| (tasks[entry.task].key(), entry.task))
     }

@@ -10,8 +10,6 @@ use alloc::vec::Vec;
 
 use crate::refs::{AgentRef, ClassRef, CohortRef, TaskRef};
 use crate::scheduler::report;
-use crate::tasks::State;
-use crate::view::Liveness;
 use crate::{Action, Reason, Report, Scheduler};
 
 impl Scheduler {
@@ -20,61 +18,82 @@ impl Scheduler {
         if !self.is_out_of_balance() {
             return report(Report::Rebalanced { moved: 0 }, actions);
         }
-        self.tallies.rebalance_cycles += 1;
+        self.facts.tallies.rebalance_cycles += 1;
         let mut idle = self.idle_by_cohort();
         let mut moved = 0;
         for busy in self.busiest_first() {
-            while moved < self.config.work_stealing.max_steal_per_cycle
-                && self.agents[busy].queue.len() > self.config.thresholds.busy_threshold
+            while moved < self.facts.config.work_stealing.max_steal_per_cycle
+                && self.queue_at(busy) > self.facts.config.thresholds.busy_threshold
             {
                 let Some((task, target)) = self.next_move(busy, &mut idle) else {
                     break;
                 };
-                let from = self.agents[busy].id;
+                let from = self.facts.agents[busy].id;
                 self.move_off_queue(task);
-                self.tallies.steal_succeeded();
+                self.facts.tallies.steal_succeeded();
                 self.enqueue(task, target, Reason::Rebalanced(from), actions);
-                self.feed(target, actions);
                 moved += 1;
             }
         }
         if moved == 0 {
-            self.tallies.steal_failed();
+            self.facts.tallies.steal_failed();
         }
         report(Report::Rebalanced { moved }, actions);
     }
 
-    /// A task was put on a queue. If its agent is busy, one that agents which cannot do this task can do
+    fn queue_at(&self, agent: AgentRef) -> u32 {
+        self.derived.fleet.hand(agent).queue.len()
+    }
+
+    /// What may be taken from the queue of `busy` by agents of a cohort.
+    fn movable(&mut self, busy: AgentRef, cohort: CohortRef) -> Option<TaskRef> {
+        self.derived.appetite(&self.facts, cohort);
+        let (order, facts) = (self.steal_order(), &self.facts);
+        let (queue, appetite) = self.derived.fleet.queue_and_appetite(busy, cohort);
+        let sort_of = |task: &_| facts.sort_of(task);
+        queue.loot(&facts.tasks, order, &sort_of, &mut |class| {
+            appetite.capable[facts.classes.admission_class(class).capability.index()]
+        })
+    }
+
+    /// A task was put on the queue of a busy agent: one that agents which cannot do this task can do
     /// moves to the shortest of their queues.
     pub(crate) fn make_room_for(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
-        let this = &self.tasks[task];
-        let busy = this.agent;
-        if this.state != State::Queued
-            || !self.config.strategy.pushes()
-            || !self.is_busier_than_need_be(busy)
-        {
-            return;
-        }
-        let class = self.lots.at(self.tasks[task].lot).class;
+        let busy = self.facts.tasks[task].agent;
+        let class = self
+            .facts
+            .admission_class_of(&self.facts.tasks[task])
+            .capability;
         if let Some((task, target)) = self.next_to_make_room(class, busy) {
-            let from = self.agents[busy].id;
+            let from = self.facts.agents[busy].id;
             self.move_off_queue(task);
             self.enqueue(task, target, Reason::Rebalanced(from), actions);
-            self.after_enqueue(task, target, actions);
         }
     }
 
-    /// Whether an agent is busy, and its queue longer than that of the agent with the best score, by
-    /// more than comes about by chance. Asked for every task, so it looks at no others.
-    fn is_busier_than_need_be(&mut self, agent: AgentRef) -> bool {
-        let len = self.agents[agent].queue.len();
-        let by_chance = 1 + len / 16;
-        if len <= self.config.thresholds.busy_threshold || self.best_has_surely(len - by_chance) {
+    /// Whether an agent that is about to get a task will be busy, and its queue longer than that of the
+    /// agent with the best score, by more than comes about by chance. Asked for every task, so it looks
+    /// at no others.
+    pub(crate) fn will_be_crowded(&mut self, agent: AgentRef) -> bool {
+        let len = self.queue_at(agent) + 1;
+        if len <= self.facts.config.thresholds.busy_threshold
+            || !self.facts.config.strategy.pushes()
+        {
             return false;
         }
-        self.update_rankings();
-        let best = self.agents.best_placed();
-        let shortest = best.map_or(len, |best| self.agents[best].queue.len());
+        let by_chance = 1 + len / 16;
+        let best = self.derived.fleet.best_keys(&self.facts);
+        if self
+            .facts
+            .config
+            .capabilities
+            .has_surely_queued(best.best_key(), len - by_chance)
+        {
+            return false;
+        }
+        let best = best.best().map(CohortRef::new);
+        let best = best.and_then(|cohort| self.derived.fleet.best_of(&self.facts, cohort));
+        let shortest = best.map_or(len, |best| self.queue_at(best));
         len.saturating_sub(shortest) > by_chance
     }
 
@@ -85,33 +104,26 @@ impl Scheduler {
         class: ClassRef,
         busy: AgentRef,
     ) -> Option<(TaskRef, AgentRef)> {
-        if self.lots.class_at(class).capable.len() == self.agents.cohorts.len() {
+        let cohorts = self.facts.agents.cohorts().len();
+        if self.capable(class).len() == cohorts {
             return None; // Everybody can do it.
         }
-        let order = self.steal_order();
-        let classes = self.agents[busy].queue.loot_classes(order.protected_from);
-        let mut shorter_than = self.agents[busy].queue.len() - 1;
+        let protected_from = self.facts.config.protected_from();
+        let queue = &self.derived.fleet.hand(busy).queue;
+        let (classes, mut shorter_than) = (queue.free_classes(protected_from), queue.len() - 1);
         let mut chosen = None;
-        for cohort in (0..self.agents.cohorts.len()).map(CohortRef::new) {
-            let capable = self.lots.class_at(class).capable.iter();
-            let members = self.agents.cohort(cohort);
-            let Some(target) = (members.ranking.best()).and_then(|best| members.members[best])
-            else {
+        for cohort in (0..cohorts).map(CohortRef::new) {
+            let Some(target) = self.derived.fleet.best_of(&self.facts, cohort) else {
                 continue;
             };
-            let len = self.agents[target].queue.len();
+            let len = self.queue_at(target);
             if len >= shorter_than
-                || capable.into_iter().any(|(other, _)| *other == cohort)
-                || self.appetite(cohort) & classes == 0
+                || self.is_capable(class, cohort)
+                || self.derived.appetite(&self.facts, cohort) & classes == 0
             {
                 continue;
             }
-            let mut queue = core::mem::take(&mut self.agents[busy].queue);
-            let task = queue.loot(&self.tasks, order, &mut |lot| {
-                self.is_capable(self.lots.at(lot).class, cohort)
-            });
-            self.agents[busy].queue = queue;
-            if let Some(task) = task {
+            if let Some(task) = self.movable(busy, cohort) {
                 shorter_than = len;
                 chosen = Some((task, target));
             }
@@ -122,16 +134,14 @@ impl Scheduler {
     /// The longest queue is many times the shortest, or busy beside an empty one.
     fn is_out_of_balance(&self) -> bool {
         let lengths = || {
-            let alive = self
-                .agents
-                .iter()
-                .filter(|(_, agent)| agent.liveness == Liveness::Alive);
-            alive.map(|(_, agent)| agent.queue.len())
+            let agents = self.facts.agents.iter();
+            let alive = agents.filter(|(_, agent)| agent.is_alive());
+            alive.map(|(agent, _)| self.queue_at(agent))
         };
         let (Some(longest), Some(shortest)) = (lengths().max(), lengths().min()) else {
             return false;
         };
-        let thresholds = &self.config.thresholds;
+        let thresholds = &self.facts.config.thresholds;
         if shortest == 0 {
             longest > thresholds.busy_threshold
         } else {
@@ -140,30 +150,28 @@ impl Scheduler {
     }
 
     fn busiest_first(&self) -> Vec<AgentRef> {
-        let threshold = self.config.thresholds.busy_threshold;
-        let busy = self
+        let threshold = self.facts.config.thresholds.busy_threshold;
+        let lengths = self
+            .facts
             .agents
             .iter()
-            .filter(|(_, agent)| agent.queue.len() > threshold);
-        let mut busy: Vec<_> = busy
-            .map(|(agent, this)| (this.queue.len(), agent))
-            .collect();
+            .map(|(agent, _)| (self.queue_at(agent), agent));
+        let mut busy: Vec<_> = lengths.filter(|(len, _)| *len > threshold).collect();
         busy.sort_by_key(|(len, agent)| (core::cmp::Reverse(*len), *agent));
         busy.into_iter().map(|(_, agent)| agent).collect()
     }
 
     /// The idle agents of each cohort, the shortest queue last.
     fn idle_by_cohort(&self) -> BTreeMap<CohortRef, Vec<AgentRef>> {
-        let threshold = self.config.thresholds.idle_threshold;
+        let threshold = self.facts.config.thresholds.idle_threshold;
         let mut idle: BTreeMap<CohortRef, Vec<AgentRef>> = BTreeMap::new();
-        for (agent, this) in self.agents.iter() {
-            if this.liveness == Liveness::Alive && this.queue.len() < threshold {
+        for (agent, this) in self.facts.agents.iter() {
+            if this.is_alive() && self.queue_at(agent) < threshold {
                 idle.entry(this.cohort).or_default().push(agent);
             }
         }
         for agents in idle.values_mut() {
-            agents
-                .sort_by_key(|agent| (core::cmp::Reverse(self.agents[*agent].queue.len()), *agent));
+            agents.sort_by_key(|agent| (core::cmp::Reverse(self.queue_at(*agent)), *agent));
         }
         idle
     }
@@ -174,32 +182,22 @@ impl Scheduler {
         busy: AgentRef,
         idle: &mut BTreeMap<CohortRef, Vec<AgentRef>>,
     ) -> Option<(TaskRef, AgentRef)> {
-        let threshold = self.config.thresholds.idle_threshold;
-        let order = self.steal_order();
-        let mut queue = core::mem::take(&mut self.agents[busy].queue);
+        let threshold = self.facts.config.thresholds.idle_threshold;
         let mut chosen: Option<(u32, TaskRef, AgentRef)> = None;
         for (cohort, agents) in idle.iter_mut() {
-            while agents
-                .last()
-                .is_some_and(|agent| self.agents[*agent].queue.len() >= threshold)
-            {
-                agents.pop();
-            }
+            let is_idle = |agent: &AgentRef| self.queue_at(*agent) < threshold;
+            while agents.pop_if(|agent| !is_idle(agent)).is_some() {}
             let Some(target) = agents.last().copied().filter(|target| *target != busy) else {
                 continue;
             };
-            let len = self.agents[target].queue.len();
+            let len = self.queue_at(target);
             if chosen.is_some_and(|(other, ..)| other <= len) {
                 continue;
             }
-            let task = queue.loot(&self.tasks, order, &mut |lot| {
-                self.is_capable(self.lots.at(lot).class, *cohort)
-            });
-            if let Some(task) = task {
+            if let Some(task) = self.movable(busy, *cohort) {
                 chosen = Some((len, task, target));
             }
         }
-        self.agents[busy].queue = queue;
         chosen.map(|(_, task, target)| (task, target))
     }
 }

@@ -6,6 +6,7 @@ macro_rules! refs {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         pub(crate) struct $name(NonZero<u32>);
 
         impl $name {
@@ -31,13 +32,11 @@ refs! {
     /// What it takes to be capable of a task.
     ClassRef;
     /// Tasks that are the same in everything that can keep them from being started.
-    LotRef;
+    AdmissionClassRef;
     /// Tasks with equal `TaskKind`.
     KindRef;
     /// A job that is not over.
     JobRef;
     /// Somebody who submitted tasks.
     UserRef;
-    /// A place on a list of agents of a cohort.
-    Seat;
 }

@@ -2,57 +2,79 @@
 
 use alloc::vec::Vec;
 
-use crate::refs::AgentRef;
+use loxley_balance::Rng;
+use loxley_model::Span;
+
+use crate::derived::Derived;
+use crate::refs::TaskRef;
+use crate::task_classes::AdmissionTraits;
 use crate::timers::Alarm;
-use crate::{Action, Config, Scheduler};
+use crate::{Config, Scheduler};
 
 impl Scheduler {
     /// Puts a new configuration in force. No task is lost and none changes its place in the order.
-    pub(crate) fn change_config(&mut self, config: Config, actions: &mut Vec<Action>) {
-        let old = core::mem::replace(&mut self.config, config);
-        let new = &self.config;
-        self.tallies.change_rules(&new.metrics);
+    pub(crate) fn change_config(&mut self, config: Config) {
+        let old = core::mem::replace(&mut self.facts.config, config);
+        let new = &self.facts.config;
+        self.facts.tallies.change_rules(&new.metrics);
         if new.seed != old.seed {
-            self.rng = loxley_balance::Rng::new(new.seed);
+            self.facts.rng = Rng::new(new.seed);
         }
+        let classes_differ =
+            new.priority.high_priority_threshold != old.priority.high_priority_threshold;
+        let queues_differ = classes_differ || new.guards.max_moves != old.guards.max_moves;
+        let heartbeats_differ = new.heartbeats != old.heartbeats;
         let rebalance = new.thresholds.rebalance_interval;
+        let sample = new.metrics.utilization_sample_interval;
         if rebalance != old.thresholds.rebalance_interval {
             self.restart(Alarm::Rebalance, rebalance);
         }
-        let sample = self.config.metrics.utilization_sample_interval;
         if sample != old.metrics.utilization_sample_interval {
             self.restart(Alarm::Sample, sample);
         }
-        let lots_differ = self.config.priority.high_priority_threshold
-            != old.priority.high_priority_threshold
-            || self.config.guards.max_moves != old.guards.max_moves;
-        if lots_differ {
-            self.sort_into_lots_again();
+        if heartbeats_differ {
+            self.change_heartbeats(old.heartbeats);
         }
-        // Who is capable may have changed with the matching strategy.
-        self.agents.generation += 1;
-        let agents: Vec<AgentRef> = self.agents.iter().map(|(agent, _)| agent).collect();
-        for agent in &agents {
-            self.refresh(*agent);
+        if classes_differ {
+            self.classify_tasks_again();
         }
-        for agent in agents {
-            self.requeue_what_it_cannot_do(agent, actions);
+        if queues_differ {
+            self.derived = Derived::of(&self.facts);
+        } else {
+            self.derived.fleet.note_new_rules(&self.facts);
         }
-        self.release_held(actions);
-        self.feed_all(actions);
+        for agent in self.facts.agents.refs() {
+            self.requeue_what_it_cannot_do(agent);
+            self.mark_agent(agent);
+        }
+        self.marks.release_held();
     }
 
     /// Replaces a periodic alarm by one with another period.
-    fn restart(&mut self, alarm: Alarm, period: loxley_model::Span) {
-        self.timers.sweep(|_, other| other != alarm);
-        self.timers.set(self.now + period, alarm);
+    fn restart(&mut self, alarm: Alarm, period: Span) {
+        self.facts.timers.sweep(|_, other| other != alarm);
+        self.facts.timers.set(self.facts.now + period, alarm);
     }
 
-    /// Every agent looks for work: there may be more that it may do.
-    fn feed_all(&mut self, actions: &mut Vec<Action>) {
-        let agents: Vec<AgentRef> = self.agents.iter().map(|(agent, _)| agent).collect();
-        for agent in agents {
-            self.feed(agent, actions);
+    /// Gives every task its admission class anew, after what counts as urgent has changed. What follows from
+    /// them is worked out by the caller.
+    fn classify_tasks_again(&mut self) {
+        let mut all: Vec<TaskRef> = self.facts.tasks.iter().map(|(task, _)| task).collect();
+        // The order decides which class gets which number.
+        all.sort_by_key(|task| self.facts.tasks[*task].arrival);
+        for task in all {
+            let this = &self.facts.tasks[task];
+            let (kind, old) = (this.kind, *self.facts.admission_class_of(this));
+            let traits = AdmissionTraits {
+                strict: self.is_urgent(this.priority),
+                large: old.large,
+                user: old.user,
+            };
+            let class = self
+                .derived
+                .index
+                .admission_class(&mut self.facts.classes, kind, traits);
+            self.facts.tasks[task].admission_class = class;
         }
     }
 }

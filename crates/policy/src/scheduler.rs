@@ -1,25 +1,21 @@
 //! The scheduler itself: its state, and its one entrance.
+//!
+//! An input is handled in two steps. *Apply* changes the facts, and the books that follow from them, and
+//! marks what must be looked at. *Settle* ([`settle`](crate::settle)) then matches marked agents with
+//! what they may start, until nothing is marked. Only settling gives tasks to agents.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 
-use loxley_balance::Rng;
-use loxley_model::{AgentId, DataKey, Lease, Priority, Span, TaskId, Time};
+use loxley_model::{AgentId, Priority, Span, Time};
 
-use crate::agents::Agents;
-use crate::dependencies::Edges;
-use crate::endings::DeadLetter;
-use crate::id_table::IdTable;
-use crate::jobs::Jobs;
-use crate::limits::Limits;
-use crate::lots::Lots;
-use crate::metrics::Tallies;
+use crate::derived::Derived;
+use crate::facts::{Facts, Snapshot, SnapshotError};
+use crate::marks::Marks;
 use crate::queue::StealOrder;
-use crate::refs::{AgentRef, TaskRef};
-use crate::tasks::{OrderKey, Tasks};
-use crate::timers::{Alarm, Timers};
-use crate::{Action, Config, Counts, Input, InputError, Report, UtilizationSample};
+use crate::refs::AgentRef;
+use crate::timers::Alarm;
+use crate::{Action, Config, Input, InputError, Report, UtilizationSample};
 
 /// The deciding core: tell it what happened with [`handle`](Self::handle), carry out what it answers.
 ///
@@ -46,100 +42,49 @@ use crate::{Action, Config, Counts, Input, InputError, Report, UtilizationSample
 /// ```
 #[derive(Debug)]
 pub struct Scheduler {
-    pub(crate) config: Config,
-    pub(crate) now: Time,
-    pub(crate) tasks: Tasks,
-    pub(crate) ids: IdTable,
-    pub(crate) edges: Edges,
-    /// Dependents of tasks that were returned: they wait for it to be submitted again.
-    pub(crate) orphans: BTreeMap<TaskId, u32>,
-    pub(crate) lots: Lots,
-    pub(crate) agents: Agents,
-    pub(crate) jobs: Jobs,
-    pub(crate) limits: Limits,
-    pub(crate) timers: Timers,
-    pub(crate) announced: Option<Time>,
-    pub(crate) rng: Rng,
-    pub(crate) leases: u64,
-    pub(crate) arrivals: u64,
-    /// Where data was last used.
-    pub(crate) locations: BTreeMap<DataKey, AgentId>,
-    /// How many tasks agents were asked to give back and have not answered.
-    pub(crate) retracts: u32,
-    /// How many second copies are under way.
-    pub(crate) copies: u32,
-    /// Agents that run a slow task for whose second copy nobody had room. Some may be done with it.
-    pub(crate) overdue: BTreeSet<AgentRef>,
-    /// Agents that are kept full and hold tasks which wait for a slot, by how many are not started.
-    pub(crate) backlogged: BTreeSet<(u32, AgentRef)>,
-    /// Queued tasks with others behind them, in the order in which the whole fleet should start them.
-    pub(crate) chained: BTreeSet<(Reverse<Priority>, OrderKey, TaskRef)>,
-    /// Skills that may be tried again, and where.
-    pub(crate) probes: BTreeSet<(loxley_model::SkillId, AgentRef)>,
-    pub(crate) dead: BTreeMap<TaskId, DeadLetter>,
-    /// The mean of all declared costs, later ones counting more, in nanoseconds.
-    pub(crate) mean_cost: f64,
-    /// Tasks that are not large and not over.
-    pub(crate) small_live: u64,
-    pub(crate) counts: Counts,
-    pub(crate) tallies: Tallies,
+    /// What it must remember. A snapshot is this.
+    pub(crate) facts: Facts,
+    /// What follows from the facts.
+    pub(crate) derived: Derived,
+    /// What has to be looked at; nothing between inputs.
+    pub(crate) marks: Marks,
+    /// Queue lengths over time, for people: nothing is decided by them.
     pub(crate) samples: VecDeque<UtilizationSample>,
-    /// Agents that their cohort's ranking is behind.
-    pub(crate) stale_ranks: Vec<AgentRef>,
-    /// Agents that their cohort's tree of victims is behind.
-    pub(crate) stale_loot: Vec<AgentRef>,
-    /// Agents that the set of backlogged ones is behind.
-    pub(crate) stale_backlog: Vec<AgentRef>,
 }
 
 impl Scheduler {
     /// A scheduler without agents and tasks.
     #[must_use]
     pub fn new(config: Config, now: Time) -> Self {
-        let mut timers = Timers::default();
-        timers.set(now + config.thresholds.rebalance_interval, Alarm::Rebalance);
-        timers.set(
-            now + config.metrics.utilization_sample_interval,
-            Alarm::Sample,
-        );
-        Self {
-            rng: Rng::new(config.seed),
-            tallies: Tallies::new(&config.metrics),
-            config,
-            now,
-            tasks: Tasks::default(),
-            ids: IdTable::default(),
-            edges: Edges::default(),
-            orphans: BTreeMap::new(),
-            lots: Lots::default(),
-            agents: Agents::default(),
-            jobs: Jobs::default(),
-            limits: Limits::default(),
-            timers,
-            announced: None,
-            leases: 0,
-            arrivals: 0,
-            locations: BTreeMap::new(),
-            retracts: 0,
-            copies: 0,
-            overdue: BTreeSet::new(),
-            backlogged: BTreeSet::new(),
-            chained: BTreeSet::new(),
-            probes: BTreeSet::new(),
-            dead: BTreeMap::new(),
-            mean_cost: 0.0,
-            small_live: 0,
-            counts: Counts::default(),
-            samples: VecDeque::new(),
-            stale_ranks: Vec::new(),
-            stale_loot: Vec::new(),
-            stale_backlog: Vec::new(),
+        Self::from(Facts::new(config, now))
+    }
+
+    /// The state between two inputs, to be kept: whoever goes on from it decides as this one does.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        assert!(self.marks.are_settled(), "between two inputs");
+        Snapshot(self.facts.clone().into())
+    }
+
+    /// A scheduler that goes on where the one of the snapshot was: it answers every further input with
+    /// the same actions.
+    pub fn restore(snapshot: Snapshot) -> Result<Self, SnapshotError> {
+        snapshot.checked().map(Self::from)
+    }
+
+    /// Counts everything anew and compares: names a book that is wrong, or an agent that idles beside
+    /// work. Walks through the whole state, so this is for tests.
+    pub fn verify(&mut self) -> Result<(), &'static str> {
+        if !self.marks.are_settled() {
+            return Err("marks");
         }
+        self.derived.verify(&self.facts)?;
+        self.nobody_idles()
     }
 
     /// Takes in a fact and adds what is to be done about it to `actions`.
     pub fn handle(&mut self, now: Time, input: Input, actions: &mut Vec<Action>) {
-        self.now = self.now.max(now);
+        self.facts.now = self.facts.now.max(now);
         match input {
             Input::TasksSubmitted { job, tasks } => self.submit(job, &tasks, actions),
             // These hold nothing that has to be dropped; to forget them saves finding that out.
@@ -149,7 +94,7 @@ impl Scheduler {
             }
             Input::TaskStarted { task, lease } => {
                 core::mem::forget(input);
-                self.task_started(task, lease, actions);
+                self.task_ran(task, lease, Span::ZERO, actions);
             }
             Input::TaskFinished {
                 task,
@@ -159,7 +104,10 @@ impl Scheduler {
                 core::mem::forget(input);
                 self.task_finished(task, lease, outcome, actions);
             }
-            other => self.handle_other(other, actions),
+            other => self.apply_other(other, actions),
+        }
+        if !self.marks.are_settled() {
+            self.settle(actions);
         }
         self.announce_timer(actions);
     }
@@ -167,7 +115,7 @@ impl Scheduler {
     /// Takes in what does not happen with every task. Apart, so that what does finds its code close
     /// together.
     #[inline(never)]
-    fn handle_other(&mut self, input: Input, actions: &mut Vec<Action>) {
+    fn apply_other(&mut self, input: Input, actions: &mut Vec<Action>) {
         match input {
             Input::TasksSubmitted { .. }
             | Input::WorkRequested { .. }
@@ -177,7 +125,9 @@ impl Scheduler {
             Input::AgentLeft { agent, tasks } => self.agent_left(agent, tasks, actions),
             Input::AgentDrained(agent) => self.agent_drained(agent, actions),
             Input::AgentHeard { agent, vitals } => self.agent_heard(agent, vitals, actions),
-            Input::StealRequested { agent } => self.steal_requested(agent, actions),
+            Input::StealRequested { agent, onto_queue } => {
+                self.steal_requested(agent, onto_queue, actions);
+            }
             Input::TaskYielded {
                 task,
                 lease,
@@ -187,12 +137,16 @@ impl Scheduler {
             }
             Input::TaskRan { task, lease, ran } => self.task_ran(task, lease, ran, actions),
             Input::CheckpointSaved { task, lease } => self.checkpoint_saved(task, lease, actions),
+            Input::StoodStill(gap) => self.excuse_silence(gap),
             Input::CancelRequested(selection) => self.cancel(selection, actions),
             Input::DeadLettersResubmitted(tasks) => self.resubmit(&tasks, actions),
             Input::GroupLimitSet { group, limit } => self.set_group_limit(group, limit, actions),
             Input::UserWeightSet { user, weight } => match weight {
                 0 => reject(InputError::BadWeight(user), actions),
-                _ => self.limits.set_weight(user, weight),
+                _ => {
+                    let limits = &mut self.facts.limits;
+                    self.derived.loads.set_weight(limits, user, weight);
+                }
             },
             Input::TaskQueued { agent, job, task } => {
                 self.queue_by_hand(agent, job, *task, actions);
@@ -205,7 +159,7 @@ impl Scheduler {
             } => self.recall(agent, completed, failed, actions),
             Input::RebalanceRequested => self.rebalance(actions),
             Input::Tick => self.tick(actions),
-            Input::ConfigChanged(config) => self.change_config(*config, actions),
+            Input::ConfigChanged(config) => self.change_config(*config),
             Input::AgentSilent(agent) => self.agent_silent(agent, actions),
         }
     }
@@ -213,86 +167,102 @@ impl Scheduler {
     /// When the next `Tick` is due.
     #[must_use]
     pub fn next_timer(&self) -> Option<Time> {
-        self.timers.next()
+        self.facts.timers.next()
     }
 
     /// The configuration in force.
     #[must_use]
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.facts.config
     }
 
     fn announce_timer(&mut self, actions: &mut Vec<Action>) {
-        let next = self.timers.next();
-        if next != self.announced {
-            self.announced = next;
+        let next = self.facts.timers.next();
+        if next != self.facts.announced {
+            self.facts.announced = next;
             actions.extend(next.map(|at| Action::SetTimer { at }));
         }
     }
 
+    /// Whatever is due happens, one thing after the other.
     fn tick(&mut self, actions: &mut Vec<Action>) {
-        while let Some((at, alarm)) = self.timers.pop_due(self.now) {
-            match alarm {
-                Alarm::Rebalance => {
-                    let interval = self.config.thresholds.rebalance_interval;
-                    self.set_again(interval, Alarm::Rebalance);
-                    if self.config.strategy.pushes() {
-                        self.rebalance(actions);
-                    }
-                }
-                Alarm::Sample => {
-                    let interval = self.config.metrics.utilization_sample_interval;
-                    self.set_again(interval, Alarm::Sample);
-                    self.sample_utilization();
-                }
-                Alarm::Liveness(agent, incarnation) => {
-                    self.check_liveness(agent, incarnation, actions);
-                }
-                Alarm::TasksInHand(agent, incarnation) => {
-                    self.check_tasks_in_hand(agent, incarnation, at, actions);
-                }
-                Alarm::StealAgain(agent, incarnation) => {
-                    if let Some(agent) = self.agent_of(agent, incarnation) {
-                        self.feed(agent, actions);
-                    }
-                }
-                Alarm::Probe(agent, incarnation, skill) => {
-                    if let Some(agent) = self.agent_of(agent, incarnation) {
-                        self.begin_probing(agent, skill, actions);
-                    }
-                }
-                Alarm::Retry(task) => self.retry_due(task, actions),
-                Alarm::Deadline(task) => self.deadline_due(task, actions),
-                Alarm::HoldLimit(task) => self.hold_limit_due(task, actions),
-            }
+        while let Some((at, alarm)) = self.facts.timers.pop_due(self.facts.now) {
+            self.ring(at, alarm, actions);
+            self.settle(actions);
         }
-        if self.timers.is_crowded() {
+        if self.facts.timers.is_crowded() {
             self.sweep_timers();
+        }
+    }
+
+    fn ring(&mut self, at: Time, alarm: Alarm, actions: &mut Vec<Action>) {
+        match alarm {
+            Alarm::Rebalance => {
+                let interval = self.facts.config.thresholds.rebalance_interval;
+                self.set_again(interval, Alarm::Rebalance);
+                if self.facts.config.strategy.pushes() {
+                    self.rebalance(actions);
+                }
+            }
+            Alarm::Sample => {
+                let interval = self.facts.config.metrics.utilization_sample_interval;
+                self.set_again(interval, Alarm::Sample);
+                self.sample_utilization();
+            }
+            Alarm::Liveness(agent, incarnation) => {
+                self.check_liveness(agent, incarnation, actions);
+            }
+            Alarm::TasksInHand(agent, incarnation) => {
+                self.check_tasks_in_hand(agent, incarnation, at, actions);
+            }
+            Alarm::StealAgain(agent, incarnation) => {
+                if let Some(agent) = self.agent_of(agent, incarnation) {
+                    self.steal_again(agent);
+                }
+            }
+            Alarm::Probe(agent, incarnation, skill) => {
+                if let Some(agent) = self.agent_of(agent, incarnation) {
+                    self.begin_probing(agent, skill);
+                }
+            }
+            Alarm::Retry(task) => self.retry_due(task),
+            Alarm::Deadline(task) => self.deadline_due(task, actions),
+            Alarm::HoldLimit(task) => self.hold_limit_due(task, actions),
         }
     }
 
     /// Sets a periodic alarm again: later, even where somebody configured no pause at all.
     fn set_again(&mut self, pause: Span, alarm: Alarm) {
-        self.timers.set(self.now + pause.max(Span(1)), alarm);
+        let at = self.facts.now + pause.max(Span(1));
+        self.facts.timers.set(at, alarm);
     }
 
     /// The agent with this id, if it is still the same incarnation.
     pub(crate) fn agent_of(&self, id: AgentId, incarnation: u32) -> Option<AgentRef> {
-        let agent = self.agents.find(id)?;
-        (self.agents[agent].incarnation == incarnation).then_some(agent)
+        let agent = self.derived.fleet.find(id)?;
+        (self.facts.agents[agent].incarnation == incarnation).then_some(agent)
+    }
+
+    /// The agent with this id, or a report that there is none.
+    pub(crate) fn find_agent(&self, id: AgentId, actions: &mut Vec<Action>) -> Option<AgentRef> {
+        let agent = self.derived.fleet.find(id);
+        if agent.is_none() {
+            reject(InputError::UnknownAgent(id), actions);
+        }
+        agent
     }
 
     fn sweep_timers(&mut self) {
-        let Self {
+        let Facts {
             timers,
             ids,
             agents,
             ..
-        } = self;
+        } = &mut self.facts;
+        let fleet = &self.derived.fleet;
         let is_there = |id: AgentId, incarnation: u32| {
-            agents
-                .find(id)
-                .filter(|agent| agents[*agent].incarnation == incarnation)
+            let agent = fleet.find(id).map(|agent| &agents[agent]);
+            agent.filter(|agent| agent.incarnation == incarnation)
         };
         timers.sweep(|at, alarm| match alarm {
             Alarm::Rebalance | Alarm::Sample => true,
@@ -300,7 +270,7 @@ impl Scheduler {
             | Alarm::StealAgain(id, incarnation)
             | Alarm::Probe(id, incarnation, _) => is_there(id, incarnation).is_some(),
             Alarm::TasksInHand(id, incarnation) => {
-                is_there(id, incarnation).is_some_and(|agent| agents[agent].check_at == at)
+                is_there(id, incarnation).is_some_and(|agent| agent.check_at == at)
             }
             Alarm::Retry(task) | Alarm::Deadline(task) | Alarm::HoldLimit(task) => {
                 ids.live(task).is_some()
@@ -308,25 +278,31 @@ impl Scheduler {
         });
     }
 
-    pub(crate) fn next_lease(&mut self) -> Lease {
-        self.leases += 1;
-        Lease(self.leases)
-    }
-
+    /// What a thief prefers, as long as it may choose.
     pub(crate) fn steal_order(&self) -> StealOrder {
+        let config = &self.facts.config;
         StealOrder {
-            newest_first: self.config.work_stealing.prefer_recent_tasks,
-            lowest_priority_first: self.config.priority.priority_stealing_order,
-            protected_from: self.protected_from(),
+            newest_first: config.work_stealing.prefer_recent_tasks,
+            lowest_priority_first: config.priority.priority_stealing_order,
+            protected_from: config.protected_from(),
+            moves_max: config.guards.max_moves,
         }
     }
 
-    /// Tasks of this priority and above are not stolen.
-    pub(crate) fn protected_from(&self) -> Option<Priority> {
-        let rules = &self.config.priority;
-        rules
-            .preserve_high_priority
-            .then_some(rules.high_priority_threshold)
+    pub(crate) fn is_protected(&self, priority: Priority) -> bool {
+        let from = self.facts.config.protected_from();
+        from.is_some_and(|from| priority >= from)
+    }
+}
+
+impl From<Facts> for Scheduler {
+    fn from(facts: Facts) -> Self {
+        Self {
+            derived: Derived::of(&facts),
+            facts,
+            marks: Marks::default(),
+            samples: VecDeque::new(),
+        }
     }
 }
 

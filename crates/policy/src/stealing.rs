@@ -1,22 +1,36 @@
-//! Pull: an idle agent takes from a busy one.
+//! Pull: what an idle agent may take from a busy one.
+//!
+//! Nothing here changes anything but the pace at which agents ask: [`settle`](crate::settle) asks these
+//! questions and acts on the answers.
 
 use alloc::vec::Vec;
 
 use loxley_balance::Delay;
-use loxley_model::{AgentId, Priority, Span};
+use loxley_model::{AgentId, Span};
 
-use crate::agents::{Agent, Appetite};
-use crate::dispatch::{Admission, Bar};
-use crate::lots::class_bit;
-use crate::refs::{AgentRef, ClassRef, CohortRef, LotRef, TaskRef};
-use crate::scheduler::{reject, report};
+use crate::admission::{Admission, Bar, Shares};
+use crate::derived::Derived;
+use crate::facts::sort_of;
+use crate::queue::StealOrder;
+use crate::refs::{AgentRef, CohortRef, TaskRef};
 use crate::tasks::State;
 use crate::timers::Alarm;
-use crate::tournament::ClassBits;
-use crate::view::Liveness;
-use crate::{Action, InputError, Reason, Report, Scheduler};
+use crate::tournament::{ClassBits, Reach};
+use crate::{Action, Scheduler};
 
-/// A search for victims, in the order in which searches are tried.
+/// By which rules something is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Theft {
+    /// Somebody asked for a steal: the strict rules.
+    Explicit,
+    /// An agent has a free slot and nothing of its own that may start.
+    ByTheRules,
+    /// It would stand idle beside work that it can start now and whose own agent cannot: what has moved
+    /// often enough and what is protected moves once more.
+    LastResort,
+}
+
+/// A search for victims.
 #[derive(Clone, Copy, Debug)]
 struct Search {
     /// Only queues longer than this.
@@ -24,100 +38,87 @@ struct Search {
     /// How many agents to pass over because they were robbed a moment ago. When that many of the
     /// longest queues were, they are robbed again: looking further would take longer than it is worth.
     spare: u32,
+    order: StealOrder,
+    reach: Reach,
 }
 
 impl Scheduler {
     /// An explicit attempt to steal, whatever the agent's own queue holds.
-    pub(crate) fn steal_requested(&mut self, agent: AgentId, actions: &mut Vec<Action>) {
-        let Some(thief) = self.agents.find(agent) else {
-            return reject(InputError::UnknownAgent(agent), actions);
-        };
-        let shares = self.config.quotas.user_shares && self.limits.has_rivals();
-        let stole = self.agents[thief].liveness == Liveness::Alive
-            && (self.steal(thief, shares, actions)
-                || (shares && self.steal(thief, false, actions)));
-        if !stole {
-            if !self.others_have_work(thief) {
-                // `steal` counts only attempts that had somebody to rob; this one was asked for.
-                self.tallies.steal_failed();
-            }
-            report(Report::NothingToSteal(agent), actions);
-        }
-    }
-
-    fn others_have_work(&self, thief: AgentRef) -> bool {
-        self.counts.queued > u64::from(self.agents[thief].queue.len())
-    }
-
-    /// Lets an agent take tasks from another: the first it is given at once, further ones of a batch
-    /// go to its queue.
-    pub(crate) fn steal(
+    pub(crate) fn steal_requested(
         &mut self,
-        thief: AgentRef,
-        enforce_shares: bool,
+        agent: AgentId,
+        onto_queue: bool,
         actions: &mut Vec<Action>,
-    ) -> bool {
-        if !self.may_steal(thief) || !self.others_have_work(thief) {
-            return false;
+    ) {
+        if let Some(thief) = self.find_agent(agent, actions) {
+            self.marks.steal(thief, onto_queue);
         }
-        let Some((victim, task)) = self.find_loot(thief, enforce_shares) else {
-            self.tallies.steal_failed();
-            return false;
-        };
-        self.tallies.steal_succeeded();
-        if self.agents[thief].bypassed > 0 {
-            // A large task on the thief's own queue waits for room: this one goes past it too.
-            self.agents[thief].bypassed += 1;
-        }
-        let waiting = self.agents[victim].queue.len();
-        let from = self.agents[victim].id;
-        self.agents[victim].robbed_at = Some(self.now);
-        self.move_off_queue(task);
-        self.assign(task, thief, Reason::Stolen(from), actions);
-        // A thief never takes more than half: it would be robbed in turn.
-        let batch = self
-            .config
-            .performance
-            .steal_batch_size
-            .min(waiting.div_ceil(2));
-        for _ in 1..batch {
-            let Some(task) = self.loot_of(victim, thief, enforce_shares) else {
-                break;
-            };
-            self.move_off_queue(task);
-            self.enqueue(task, thief, Reason::Stolen(from), actions);
-        }
-        true
     }
 
-    fn may_steal(&self, thief: AgentRef) -> bool {
-        let this = &self.agents[thief];
-        self.config.strategy.pulls()
-            && this.has_free_slot()
-            && this.queue.len() < self.config.thresholds.idle_threshold
-            && this.bypassed <= self.config.quotas.backfill_limit
+    pub(crate) fn others_have_work(&self, thief: AgentRef) -> bool {
+        let own = self.derived.fleet.hand(thief).queue.len();
+        self.derived.counts.queued > u64::from(own)
     }
 
-    /// Takes a task off its queue because it moves to another agent.
-    pub(crate) fn move_off_queue(&mut self, task: TaskRef) {
-        self.unqueue(task);
-        self.tasks[task].moves = self.tasks[task].moves.saturating_add(1);
-        self.tallies.task_moved();
+    pub(crate) fn may_steal(&self, thief: AgentRef) -> bool {
+        self.facts.config.strategy.pulls() && self.has_room_for_loot(thief)
+    }
+
+    /// Whether an agent could begin at once with what it takes.
+    pub(crate) fn has_room_for_loot(&self, thief: AgentRef) -> bool {
+        let this = &self.facts.agents[thief];
+        self.derived.fleet.hand(thief).has_free_slot(this)
+            && this.bypassed <= self.facts.config.quotas.backfill_limit
+    }
+
+    /// Whether an urgent task may be taken by who can start it now when its own agent cannot.
+    pub(crate) fn may_rescue(&self) -> bool {
+        self.facts.config.priority.rescue_high_priority
+    }
+
+    /// Queues with at most so many tasks are not robbed by somebody who has nothing to do.
+    pub(crate) fn robbed_above(&self) -> u32 {
+        let rules = &self.facts.config.work_stealing;
+        let fewest = rules.min_tasks_to_steal.max(1);
+        if rules.steal_below_busy {
+            fewest - 1
+        } else {
+            self.facts.config.thresholds.busy_threshold.max(fewest - 1)
+        }
     }
 
     /// The busiest victim with something that the thief may take, and what that is.
-    fn find_loot(&mut self, thief: AgentRef, enforce_shares: bool) -> Option<(AgentRef, TaskRef)> {
-        self.update_victims();
-        let appetite = self.appetite(self.agents[thief].cohort);
-        let stealing = &self.config.work_stealing;
-        let fewest = stealing.min_tasks_to_steal.max(1);
-        let busy = self.config.thresholds.busy_threshold.max(fewest - 1);
-        let has_nothing = self.agents[thief].queue.is_empty();
-        let anybody = (stealing.steal_below_busy && has_nothing).then_some(fewest - 1);
+    pub(crate) fn find_loot(
+        &mut self,
+        thief: AgentRef,
+        theft: Theft,
+        shares: Shares,
+    ) -> Option<(AgentRef, TaskRef)> {
+        let config = &self.facts.config;
+        let own = self.derived.fleet.hand(thief).queue.len();
+        let fewest = config.work_stealing.min_tasks_to_steal.max(1);
+        let busy = config.thresholds.busy_threshold.max(fewest - 1);
+        let anybody = Some(self.robbed_above()).filter(|above| {
+            let has_nothing = theft != Theft::Explicit || own == 0;
+            has_nothing && *above < busy
+        });
+        let mut order = self.steal_order();
+        let mut reach = Reach::Free;
+        if theft == Theft::LastResort {
+            order.moves_max = u32::MAX;
+            order.protected_from = order.protected_from.filter(|_| !self.may_rescue());
+            reach = Reach::Any;
+        }
+        let appetite = self.appetite_of(thief);
         for spare in [8, 0] {
             for above in [Some(busy), anybody].into_iter().flatten() {
-                let search = Search { above, spare };
-                let found = self.search_loot(thief, appetite, search, enforce_shares);
+                let search = Search {
+                    above,
+                    spare,
+                    order,
+                    reach,
+                };
+                let found = self.search_loot(thief, appetite, search, shares);
                 if found.is_some() {
                     return found;
                 }
@@ -126,184 +127,138 @@ impl Scheduler {
         None
     }
 
+    fn appetite_of(&mut self, thief: AgentRef) -> ClassBits {
+        let cohort = self.facts.agents[thief].cohort;
+        self.derived.appetite(&self.facts, cohort)
+    }
+
     fn search_loot(
         &mut self,
         thief: AgentRef,
         appetite: ClassBits,
         search: Search,
-        enforce_shares: bool,
+        shares: Shares,
     ) -> Option<(AgentRef, TaskRef)> {
         let mut best: Option<(AgentRef, TaskRef)> = None;
         let Search {
             mut above,
             mut spare,
+            order,
+            reach,
         } = search;
-        for index in 0..self.agents.cohorts.len() {
-            let cohort = CohortRef::new(index);
-            let loot = self.agents.cohort(cohort).victims.best();
-            if loot.queue_len <= above || loot.classes & appetite == 0 {
+        for cohort in (0..self.facts.agents.cohorts().len()).map(CohortRef::new) {
+            let victims = self.derived.fleet.victims(&self.facts, cohort);
+            let all = victims.best();
+            if all.queue_len <= above || !all.has(appetite, reach) {
                 continue;
             }
             // The tree is lent out while the queues of its agents are looked into.
-            let tree = core::mem::take(&mut self.agents.cohorts[index].victims);
-            let found = tree.longest(appetite, above, &mut |position| {
-                let Some(victim) = self.agents.cohort(cohort).members[position] else {
+            let tree = core::mem::take(victims);
+            let longest = tree.longest(appetite, reach, above, &mut |position| {
+                let Some(victim) = self.facts.agents.cohort(cohort).members[position] else {
                     return false;
                 };
-                if victim == thief {
-                    return false;
-                }
+                let loot = (victim != thief)
+                    .then(|| self.loot_of(victim, thief, order, shares))
+                    .flatten();
+                let Some(task) = loot else { return false };
                 if spare > 0 && self.was_just_robbed(victim) {
                     spare -= 1;
                     return false;
                 }
-                let loot = self.loot_of(victim, thief, enforce_shares);
-                if let Some(task) = loot {
-                    best = Some((victim, task));
-                }
-                loot.is_some()
+                best = Some((victim, task));
+                true
             });
-            self.agents.cohorts[index].victims = tree;
-            above = found.map_or(above, |(_, queue_len)| queue_len);
+            *self.derived.fleet.victims(&self.facts, cohort) = tree;
+            above = longest.unwrap_or(above);
         }
         best
     }
 
     fn was_just_robbed(&self, victim: AgentRef) -> bool {
-        let cooldown = self.config.guards.robbed_cooldown;
-        let robbed_at = self.agents[victim].robbed_at;
-        robbed_at.is_some_and(|at| self.now.since(at) < cooldown)
+        let cooldown = self.facts.config.guards.robbed_cooldown;
+        let robbed_at = self.facts.agents[victim].robbed_at;
+        robbed_at.is_some_and(|at| self.facts.now.since(at) < cooldown)
     }
 
     /// What the thief would take from this victim.
-    fn loot_of(
+    pub(crate) fn loot_of(
         &mut self,
         victim: AgentRef,
         thief: AgentRef,
-        enforce_shares: bool,
+        order: StealOrder,
+        shares: Shares,
     ) -> Option<TaskRef> {
-        let order = self.steal_order();
-        let mut queue = core::mem::take(&mut self.agents[victim].queue);
-        let admission = self.admission(enforce_shares);
-        let this = &self.agents[thief];
-        let task = queue.loot(&self.tasks, order, &mut |lot| {
-            self.may_take(this, lot, &admission)
-        });
-        self.agents[victim].queue = queue;
-        task
-    }
-
-    pub(crate) fn may_take(&self, thief: &Agent, lot: LotRef, admission: &Admission<'_>) -> bool {
-        let class = self.lots.at(lot).class;
-        let appetite = &self.agents.cohort(thief.cohort).appetite;
-        let known_for = (self.agents.generation, self.lots.class_count());
-        let capable = if appetite.known_for == known_for {
-            appetite.capable[class.index()]
-        } else {
-            self.is_capable(class, thief.cohort)
-        };
-        capable && admission.bar(thief, lot).is_none()
-    }
-
-    /// The classes of task that the agents of a cohort can do.
-    pub(crate) fn appetite(&mut self, cohort: CohortRef) -> ClassBits {
-        let known_for = (self.agents.generation, self.lots.class_count());
-        let memo = &self.agents.cohort(cohort).appetite;
-        if self.config.performance.cache_capability_matches && memo.known_for == known_for {
-            return memo.bits;
-        }
-        let mut appetite = Appetite {
-            known_for,
-            ..Appetite::default()
-        };
-        for class in (0..known_for.1).map(ClassRef::new) {
-            self.refresh_class(class);
-            let capable = self.is_capable(class, cohort);
-            appetite.capable.push(capable);
-            appetite.bits |= ClassBits::from(capable) << class_bit(class);
-        }
-        let bits = appetite.bits;
-        self.agents.cohorts[cohort.index()].appetite = appetite;
-        bits
-    }
-
-    /// A task waits on a queue: an idle agent that may steal it does so at once.
-    pub(crate) fn offer(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
-        if self.agents.idle_count == 0 {
-            return;
-        }
-        let this = &self.tasks[task];
-        if !self.config.strategy.pulls() || this.settled || self.is_protected(this.priority) {
-            return;
-        }
-        let (lot, victim) = (this.lot, this.agent);
-        let class = self.lots.at(lot).class;
-        self.refresh_class(class);
-        for index in 0..self.lots.class_at(class).capable.len() {
-            let (cohort, _) = self.lots.class_at(class).capable[index];
-            // The latest to fall idle is asked first. Whoever is fed leaves the list, and only somebody
-            // who was asked before takes its place there.
-            let mut left = self.agents.cohort(cohort).idle.len();
-            while left > 0 {
-                left -= 1;
-                let Some(thief) = self.agents.cohort(cohort).idle.get(left).copied() else {
-                    continue;
-                };
-                if thief != victim && self.would_take(thief, lot) {
-                    self.feed(thief, actions);
-                    if self.tasks[task].state != State::Queued {
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    fn would_take(&self, thief: AgentRef, lot: LotRef) -> bool {
-        self.may_steal(thief) && self.may_take(&self.agents[thief], lot, &self.admission(false))
-    }
-
-    pub(crate) fn is_protected(&self, priority: Priority) -> bool {
-        self.protected_from().is_some_and(|from| priority >= from)
+        let cohort = self.facts.agents[thief].cohort;
+        self.derived.appetite(&self.facts, cohort);
+        let Derived {
+            fleet,
+            loads,
+            counts,
+            ..
+        } = &mut self.derived;
+        let facts = &self.facts;
+        let admission = Admission::new(facts, loads, fleet.total_slots, counts.small, shares);
+        let (queue, hand, appetite) = fleet.robbing(victim, thief, cohort);
+        let sort_of = |task: &_| sort_of(&facts.classes, facts.config.guards.max_moves, task);
+        queue.loot(&facts.tasks, order, &sort_of, &mut |class| {
+            let capability = facts.classes.admission_class(class).capability;
+            appetite.capable[capability.index()]
+                && admission
+                    .bar_with(&facts.agents[thief], hand, class)
+                    .is_none()
+        })
     }
 
     /// No queue has anything for an idle agent: asks the agent with the longest unstarted backlog to
-    /// give something back.
-    pub(crate) fn ask_back_for(&mut self, thief: AgentRef, actions: &mut Vec<Action>) {
-        let limit = self.config.performance.max_concurrent_steals;
+    /// give something back. Returns whether it could ask, nothing if it may not.
+    pub(crate) fn ask_back_for(
+        &mut self,
+        thief: AgentRef,
+        actions: &mut Vec<Action>,
+    ) -> Option<bool> {
+        let limit = self.facts.config.performance.max_concurrent_steals;
         if !self.may_steal(thief)
-            || self.retracts >= limit
-            || self.agents[thief].awaited > 0
-            || self.agents[thief].no_asking_until > self.now
+            || self.derived.counts.retracts >= limit
+            || self.derived.fleet.hand(thief).awaited > 0
+            || self.facts.agents[thief].backs_off_until.is_some()
         {
-            return;
+            return None;
         }
-        self.update_backlog();
-        let holders = self.backlogged.iter().rev().map(|(_, agent)| *agent);
-        let others = holders
-            .filter(|holder| *holder != thief)
-            .filter(|holder| self.agents[*holder].liveness == Liveness::Alive);
-        let loot = |holder| self.unstarted_loot(holder, thief);
-        if let Some(task) = others.into_iter().find_map(loot) {
+        let appetite = self.appetite_of(thief);
+        let (mut above, mut best) = (0, None);
+        for cohort in (0..self.facts.agents.cohorts().len()).map(CohortRef::new) {
+            let backlogs = core::mem::take(self.derived.fleet.backlogs(&self.facts, cohort));
+            let longest = backlogs.longest(appetite, Reach::Any, above, &mut |position| {
+                let holder = self.facts.agents.cohort(cohort).members[position];
+                let holder = holder.filter(|holder| *holder != thief);
+                let loot = holder.and_then(|holder| self.unstarted_loot(holder, thief));
+                best = loot.or(best);
+                loot.is_some()
+            });
+            *self.derived.fleet.backlogs(&self.facts, cohort) = backlogs;
+            above = longest.unwrap_or(above);
+        }
+        if let Some(task) = best {
             self.retract(task, Some(thief), false, actions);
         }
+        Some(best.is_some())
     }
 
-    fn unstarted_loot(&self, holder: AgentRef, thief: AgentRef) -> Option<TaskRef> {
-        let admission = self.admission(false);
-        let in_hand = self.agents[holder].in_hand.iter().rev();
+    /// The task in the holder's hands, not started, that the thief could start now: the latest.
+    pub(crate) fn unstarted_loot(&self, holder: AgentRef, thief: AgentRef) -> Option<TaskRef> {
+        let in_hand = self.derived.fleet.hand(holder).in_hand().iter().rev();
         in_hand.map(|held| held.task).find(|task| {
-            let this = &self.tasks[*task];
+            let this = &self.facts.tasks[*task];
+            let class = self.facts.admission_class_of(this).capability;
             // The group and the user already count this task: moving it changes nothing there.
-            let class = self.lots.at(this.lot).class;
-            let bar = admission.bar(&self.agents[thief], this.lot);
+            let bar = self.bar(thief, this.admission_class, Shares::Ignored);
             this.state == State::Leased
                 && this.agent == holder
-                && !this.is_retracting()
-                && !self.is_protected(this.priority)
-                && u32::from(this.moves) < self.config.guards.max_moves
+                && !this.is_on_its_way()
+                && (self.may_rescue() || !self.is_protected(this.priority))
                 && !matches!(bar, Some(Bar::Room | Bar::Reserved))
-                && self.is_capable(class, self.agents[thief].cohort)
+                && self.is_capable(class, self.facts.agents[thief].cohort)
         })
     }
 
@@ -315,49 +270,81 @@ impl Scheduler {
         running: bool,
         actions: &mut Vec<Action>,
     ) {
-        let id = thief.map(|thief| self.agents[thief].id);
-        if let Some(thief) = thief {
-            self.agents[thief].awaited += 1;
-        }
-        self.retracts += 1;
-        let extra = self.tasks[task].extra_mut();
-        extra.retract_for = id;
-        extra.retracting = true;
-        let this = &self.tasks[task];
-        let agent = self.agents[this.agent].id;
+        self.begin_retract(task, thief);
+        let this = &self.facts.tasks[task];
         actions.push(Action::Retract {
             task: this.id,
-            agent,
+            agent: self.facts.agents[this.agent].id,
             lease: this.lease,
             running,
         });
     }
 
-    /// A retraction is over, one way or the other. Returns for whom it was.
-    pub(crate) fn end_retract(&mut self, task: TaskRef) -> Option<AgentRef> {
-        if !self.tasks[task].is_retracting() {
-            return None;
-        }
-        let extra = self.tasks[task].extra_mut();
-        extra.retracting = false;
-        let thief = extra.retract_for.take();
-        self.retracts -= 1;
-        let thief = self.agents.find(thief?)?;
-        let awaited = &mut self.agents[thief].awaited;
-        *awaited = awaited.saturating_sub(1);
-        Some(thief)
-    }
-
     /// An agent was too late: it waits before it asks again, the longer the more often this happens.
     pub(crate) fn back_off(&mut self, thief: AgentRef) {
-        let base = self.config.guards.steal_backoff.0.max(1);
+        let base = self.facts.config.guards.steal_backoff.0.max(1);
         let delay = Delay::new(base, 2.0, base.saturating_mul(100), 0.5)
             .expect("the cap is above the base");
-        let this = &mut self.agents[thief];
-        let pause = Span(delay.ns(this.refusals, &mut self.rng));
+        let this = &mut self.facts.agents[thief];
+        let pause = Span(delay.ns(this.refusals, &mut self.facts.rng));
         this.refusals = this.refusals.saturating_add(1);
-        this.no_asking_until = self.now + pause;
+        let until = self.facts.now + pause;
+        this.backs_off_until = Some(until);
         let alarm = Alarm::StealAgain(this.id, this.incarnation);
-        self.timers.set(this.no_asking_until, alarm);
+        self.facts.timers.set(until, alarm);
+    }
+
+    /// An agent that was too late may ask again, unless it was too late again since.
+    pub(crate) fn steal_again(&mut self, agent: AgentRef) {
+        let until = &mut self.facts.agents[agent].backs_off_until;
+        if until.is_some_and(|until| until <= self.facts.now) {
+            *until = None;
+            self.mark_agent(agent);
+        }
+    }
+
+    /// No capable agent idles while a task that it could start waits: what settling ends on.
+    pub(crate) fn nobody_idles(&self) -> Result<(), &'static str> {
+        let idle = self.facts.agents.iter().map(|(agent, _)| agent);
+        for agent in idle.filter(|agent| self.is_idle(*agent)) {
+            let this = &self.facts.agents[agent];
+            if this.bypassed > self.facts.config.quotas.backfill_limit {
+                continue; // It keeps room for a large task.
+            }
+            for (_, task) in self.facts.tasks.iter() {
+                let class = self.facts.admission_class_of(task).capability;
+                let may_have = self.may_rescue() || !self.is_protected(task.priority);
+                let robbed = task.agent != agent
+                    && self.facts.config.strategy.pulls()
+                    && may_have
+                    && self.is_capable(class, this.cohort);
+                let bar = self.bar(agent, task.admission_class, Shares::Ignored);
+                match task.state {
+                    State::Queued if bar.is_none() => {
+                        let len = self.derived.fleet.hand(task.agent).queue.len();
+                        if task.agent == agent || (robbed && len > self.robbed_above()) {
+                            return Err("an agent idles beside a queued task that it could start");
+                        }
+                    }
+                    State::Leased if robbed && !matches!(bar, Some(Bar::Room | Bar::Reserved)) => {
+                        let holder = &self.facts.agents[task.agent];
+                        let hand = self.derived.fleet.hand(task.agent);
+                        let limit = self.facts.config.performance.max_concurrent_steals;
+                        let asks = this.backs_off_until.is_none()
+                            && self.derived.counts.retracts < limit
+                            && self.derived.fleet.hand(agent).awaited == 0;
+                        if asks
+                            && hand.backlog(holder) > 0
+                            && holder.is_alive()
+                            && !task.is_on_its_way()
+                        {
+                            return Err("an agent idles beside a task in another's hands");
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
     }
 }

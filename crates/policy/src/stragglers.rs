@@ -7,11 +7,12 @@ use alloc::vec::Vec;
 
 use loxley_model::{AgentId, Failure, Lease, Priority, Span, Time};
 
-use crate::agents::InHand;
+use crate::admission::Shares;
+use crate::fleet::InHand;
 use crate::leases::Held;
 use crate::queue::StealOrder;
-use crate::refs::{AgentRef, TaskRef};
-use crate::tasks::{Copy, State};
+use crate::refs::{AgentRef, CohortRef, TaskRef};
+use crate::tasks::State;
 use crate::timers::Alarm;
 use crate::{Action, CancelReason, Reason, Scheduler};
 
@@ -41,38 +42,41 @@ fn in_step(at: Time, span: Span) -> Time {
 impl Scheduler {
     /// Makes sure that a task which was just started is looked at in time.
     pub(crate) fn watch_task_in_hand(&mut self, task: TaskRef, agent: AgentRef) {
-        let due = self.due(task, self.now);
+        let due = self.due(task, self.facts.now);
         let next = due.time_limit.min(due.straggler);
-        self.set_check(agent, next.min(self.next_look(task, self.now)));
+        self.set_check(agent, next.min(self.next_look(task, self.facts.now)));
     }
 
     /// When to look again at a task that may be copied or moved, but of whose like too few have finished to
     /// say what is slow: they may have by then. It began first, so nothing else would remind us.
     fn next_look(&self, task: TaskRef, started: Time) -> Time {
-        let kind = self.lots.kind_at(self.tasks[task].kind);
-        let rules = &self.config.speculation;
+        let kind = self.facts.classes.kind_at(self.facts.tasks[task].kind);
+        let rules = &self.facts.config.speculation;
         let unknown = kind.durations.count() < u64::from(rules.min_samples);
-        let may_be_copied = rules.enabled && kind.spec.speculate;
-        let may_move = kind.spec.checkpoints && self.config.work_stealing.allow_task_migration;
+        let may_be_copied = rules.enabled && kind.spec.speculate && !kind.spec.once;
+        let may_move = kind.spec.checkpoints
+            && !kind.spec.once
+            && self.facts.config.work_stealing.allow_task_migration;
         if unknown && (may_be_copied || may_move) {
-            self.now + Span(self.now.since(started).0 / 2).max(FIRST_LOOK)
+            self.facts.now + Span(self.facts.now.since(started).0 / 2).max(FIRST_LOOK)
         } else {
             Time::MAX
         }
     }
 
     fn set_check(&mut self, agent: AgentRef, at: Time) {
-        let this = &mut self.agents[agent];
+        let this = &mut self.facts.agents[agent];
         if at < this.check_at {
             this.check_at = at;
-            self.timers
+            self.facts
+                .timers
                 .set(at, Alarm::TasksInHand(this.id, this.incarnation));
         }
     }
 
     fn due(&self, task: TaskRef, started: Time) -> Due {
-        let kind = self.lots.kind_at(self.tasks[task].kind);
-        let rules = &self.config.speculation;
+        let kind = self.facts.classes.kind_at(self.facts.tasks[task].kind);
+        let rules = &self.facts.config.speculation;
         let median = kind.durations.median();
         let known = kind.durations.count() >= u64::from(rules.min_samples);
         let slow = median
@@ -97,31 +101,31 @@ impl Scheduler {
         let Some(agent) = self.agent_of(id, incarnation) else {
             return;
         };
-        if self.agents[agent].check_at != at {
+        if self.facts.agents[agent].check_at != at {
             return;
         }
-        self.agents[agent].check_at = Time::MAX;
+        self.facts.agents[agent].check_at = Time::MAX;
         let (next, is_overdue) = self.look_at_tasks_of(agent);
         if !is_overdue {
             return self.set_check(agent, next);
         }
         let mut stragglers = 0;
-        for InHand { task, lease } in self.agents[agent].in_hand.clone() {
+        for InHand { task, lease } in self.derived.fleet.hand(agent).in_hand().to_vec() {
             let Some((held, started)) = self.running_under(task, lease) else {
                 continue;
             };
             let due = self.due(task, started);
-            if due.time_limit <= self.now {
+            if due.time_limit <= self.facts.now {
                 self.time_limit_passed(task, held, actions);
                 continue;
             }
-            if due.straggler <= self.now {
+            if due.straggler <= self.facts.now {
                 stragglers += 1;
                 self.help_straggler(task, held, actions);
             }
         }
         if let Some(agent) = self.agent_of(id, incarnation) {
-            if stragglers >= self.agents[agent].slots {
+            if stragglers >= self.facts.agents[agent].slots {
                 self.move_away_from(agent, actions);
             }
             let (next, _) = self.look_at_tasks_of(agent);
@@ -129,14 +133,15 @@ impl Scheduler {
         }
     }
 
+    /// Which copy of a task runs under a lease and since when. One that was called off only has to end.
     fn running_under(&self, task: TaskRef, lease: Lease) -> Option<(Held, Time)> {
-        let this = self.tasks.get(task)?;
+        let this = self.facts.tasks.get(task)?;
         if this.state == State::Running && this.lease == lease {
-            return Some((Held::First, this.since));
+            return (!this.is_called_off()).then_some((Held::First, this.since));
         }
         let copy = this
             .copy()
-            .filter(|copy| copy.lease == lease && copy.running)?;
+            .filter(|copy| copy.lease == lease && copy.running && !copy.called_off)?;
         Some((Held::Copy, copy.started))
     }
 
@@ -144,18 +149,19 @@ impl Scheduler {
     /// looked at again when it has run half as long again.
     fn look_at_tasks_of(&self, agent: AgentRef) -> (Time, bool) {
         let (mut next, mut is_overdue) = (Time::MAX, false);
-        for InHand { task, lease } in &self.agents[agent].in_hand {
+        for InHand { task, lease } in self.derived.fleet.hand(agent).in_hand() {
             let Some((_, started)) = self.running_under(*task, *lease) else {
                 continue;
             };
             let due = self.due(*task, started);
-            let again = self.now + Span(self.now.since(started).0 / 2).max(Span::from_millis(1));
-            let straggler = if due.straggler <= self.now {
+            let again = self.facts.now
+                + Span(self.facts.now.since(started).0 / 2).max(Span::from_millis(1));
+            let straggler = if due.straggler <= self.facts.now {
                 again
             } else {
                 due.straggler
             };
-            is_overdue |= due.straggler.min(due.time_limit) <= self.now;
+            is_overdue |= due.straggler.min(due.time_limit) <= self.facts.now;
             next = next.min(due.time_limit).min(straggler);
             next = next.min(self.next_look(*task, started));
         }
@@ -165,144 +171,103 @@ impl Scheduler {
     fn time_limit_passed(&mut self, task: TaskRef, held: Held, actions: &mut Vec<Action>) {
         let agent = self.agent_holding(task, held);
         let took = self
-            .lots
-            .kind_at(self.tasks[task].kind)
+            .facts
+            .classes
+            .kind_at(self.facts.tasks[task].kind)
             .spec
             .time_limit
             .unwrap_or(Span::ZERO);
         let outcome = loxley_model::Outcome::Failed(Failure::TimeLimit);
         self.learn(task, agent, outcome, took, actions);
-        self.revoke(task, held, CancelReason::TimeLimit, actions);
-        let goes_on = held == Held::Copy || self.tasks[task].has_lease();
-        if !goes_on {
+        self.call_off(task, held, CancelReason::TimeLimit, actions);
+        if !self.facts.tasks[task].has_lease() {
             self.attempt_failed(task, Failure::TimeLimit, actions);
         }
     }
 
-    /// Starts a second copy of a slow task, or moves it if that is allowed.
+    /// Sees to it that a slow task gets a second copy, or moves it if that is allowed.
     fn help_straggler(&mut self, task: TaskRef, held: Held, actions: &mut Vec<Action>) {
-        let copied = self.tasks[task]
-            .extra
-            .as_ref()
-            .is_some_and(|extra| extra.copied);
+        let this = &self.facts.tasks[task];
+        let copied = this.extra.as_ref().is_some_and(|extra| extra.copied);
         if held == Held::Copy || copied {
             return;
         }
-        let checkpoints = self.lots.kind_at(self.tasks[task].kind).spec.checkpoints;
+        let kind = &self.facts.classes.kind_at(this.kind).spec;
+        let checkpoints = kind.checkpoints && !kind.once;
         if self.may_be_copied(task) && self.is_within_budget() {
-            match self.idle_agent_for(task) {
-                Some(agent) => self.start_copy(task, agent, actions),
-                // The first agent that has nothing better to do takes it.
-                None => {
-                    self.overdue.insert(self.tasks[task].agent);
-                }
+            // Whoever is idle takes it, else the first agent that has nothing better to do.
+            self.facts.overdue.insert(this.agent);
+            if let Some(idle) = self.idle_agent_for(task) {
+                self.mark_agent(idle);
             }
-        } else if checkpoints && self.config.work_stealing.allow_task_migration {
+        } else if checkpoints && self.facts.config.work_stealing.allow_task_migration {
             self.migrate(task, actions);
         }
     }
 
     fn is_within_budget(&self) -> bool {
-        let budget = self.config.speculation.budget * self.counts.running as f64;
-        f64::from(self.copies) < budget.max(1.0)
+        let counts = &self.derived.counts;
+        let budget = self.facts.config.speculation.budget * counts.running as f64;
+        f64::from(counts.copies) < budget.max(1.0)
     }
 
-    /// Lets an agent with a free slot run the second copy of a slow task, if one waits for such an
-    /// agent: one that is more urgent than `than`, where something else could run instead.
-    pub(crate) fn run_second_copy(
+    /// A slow task that waits for an agent with a free slot to run a second copy of it: one that is more
+    /// urgent than `than`, where something else could run instead.
+    pub(crate) fn slow_task_for(
         &mut self,
         idle: AgentRef,
         than: Option<Priority>,
-        actions: &mut Vec<Action>,
-    ) -> bool {
-        if self.overdue.is_empty() || !self.agents[idle].has_free_slot() || !self.is_within_budget()
-        {
-            return false;
+    ) -> Option<TaskRef> {
+        let this = &self.facts.agents[idle];
+        if !self.derived.fleet.hand(idle).has_free_slot(this) || !self.is_within_budget() {
+            return None;
         }
-        let holders: Vec<AgentRef> = self.overdue.iter().copied().take(LOOKS_MAX).collect();
+        let holders: Vec<AgentRef> = self.facts.overdue.iter().copied().take(LOOKS_MAX).collect();
         for holder in holders.into_iter().filter(|holder| *holder != idle) {
             let slow = self.slow_in_hand(holder);
             if slow.is_empty() {
-                self.overdue.remove(&holder);
+                self.facts.overdue.remove(&holder);
             }
-            let admission = self.admission(false);
             let fits = slow.into_iter().find(|task| {
-                let this = &self.tasks[*task];
-                let class = self.lots.at(this.lot).class;
+                let this = &self.facts.tasks[*task];
+                let class = self.facts.admission_class_of(this).capability;
                 than.is_none_or(|than| this.priority > than)
-                    && self.is_capable(class, self.agents[idle].cohort)
-                    && admission.bar(&self.agents[idle], this.lot).is_none()
+                    && self.is_capable(class, self.facts.agents[idle].cohort)
+                    && self
+                        .bar(idle, this.admission_class, Shares::Ignored)
+                        .is_none()
             });
-            if let Some(task) = fits {
-                self.start_copy(task, idle, actions);
-                return true;
+            if fits.is_some() {
+                return fits;
             }
         }
-        false
-    }
-
-    /// The same, where it is more urgent than all that waits in the agent's own queue.
-    pub(crate) fn run_urgent_copy(&mut self, agent: AgentRef, actions: &mut Vec<Action>) -> bool {
-        let waiting = self.agents[agent].queue.highest_priority();
-        waiting.is_some() && self.run_second_copy(agent, waiting, actions)
+        None
     }
 
     /// What an agent runs that is slow and may have a second copy, but has none.
     fn slow_in_hand(&self, holder: AgentRef) -> Vec<TaskRef> {
-        let Some(holder) = self.agents.get(holder) else {
-            return Vec::new();
-        };
         let slow = |held: &&InHand| match self.running_under(held.task, held.lease) {
             Some((Held::First, started)) => {
-                self.may_be_copied(held.task) && self.due(held.task, started).straggler <= self.now
+                self.may_be_copied(held.task)
+                    && self.due(held.task, started).straggler <= self.facts.now
             }
             _ => false,
         };
-        holder
-            .in_hand
-            .iter()
-            .filter(slow)
-            .map(|held| held.task)
-            .collect()
+        let in_hand = self.derived.fleet.hand(holder).in_hand().iter();
+        in_hand.filter(slow).map(|held| held.task).collect()
     }
 
     fn may_be_copied(&self, task: TaskRef) -> bool {
-        let this = &self.tasks[task];
+        let this = &self.facts.tasks[task];
         let copied = this.extra.as_ref().is_some_and(|extra| extra.copied);
-        let speculate = self.lots.kind_at(this.kind).spec.speculate;
-        speculate && !copied && self.config.speculation.enabled
-    }
-
-    fn start_copy(&mut self, task: TaskRef, agent: AgentRef, actions: &mut Vec<Action>) {
-        let lease = self.next_lease();
-        let first = self.agents[self.tasks[task].agent].id;
-        let copy = Copy {
-            agent,
-            lease,
-            started: self.now,
-            running: false,
-        };
-        let extra = self.tasks[task].extra_mut();
-        extra.copy = Some(copy);
-        extra.copied = true;
-        self.copies += 1;
-        self.tallies.speculations += 1;
-        let agent = self.begin_lease(task, agent, lease);
-        let (id, attempt) = (self.tasks[task].id, u32::from(self.tasks[task].attempts));
-        let reason = Reason::Speculation(first);
-        actions.push(Action::Assign {
-            task: id,
-            agent,
-            lease,
-            attempt,
-            reason,
-        });
+        let kind = &self.facts.classes.kind_at(this.kind).spec;
+        kind.speculate && !kind.once && !copied && self.facts.config.speculation.enabled
     }
 
     fn migrate(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
-        let this = &self.tasks[task];
+        let this = &self.facts.tasks[task];
         // A task that is slow everywhere must not be sent around for ever.
-        if this.is_retracting() || u32::from(this.moves) >= self.config.guards.max_moves {
+        if this.is_on_its_way() || u32::from(this.moves) >= self.facts.config.guards.max_moves {
             return;
         }
         if let Some(agent) = self.idle_agent_for(task) {
@@ -312,19 +277,28 @@ impl Scheduler {
 
     /// An agent, not the one that has it, that could start this task at once.
     fn idle_agent_for(&mut self, task: TaskRef) -> Option<AgentRef> {
-        let (lot, holder) = (self.tasks[task].lot, self.tasks[task].agent);
-        let class = self.lots.at(lot).class;
-        self.refresh_class(class);
-        let admission = self.admission(false);
-        let cohorts = self
-            .lots
-            .class_at(class)
-            .capable
-            .iter()
-            .map(|(cohort, _)| *cohort);
-        let mut idle =
-            cohorts.flat_map(|cohort| self.agents.cohort(cohort).idle.iter().rev().copied());
-        idle.find(|agent| *agent != holder && admission.bar(&self.agents[*agent], lot).is_none())
+        let (admission_class, holder) = (
+            self.facts.tasks[task].admission_class,
+            self.facts.tasks[task].agent,
+        );
+        let class = self
+            .facts
+            .classes
+            .admission_class(admission_class)
+            .capability;
+        let cohorts: Vec<CohortRef> = self.capable(class).iter().map(|(c, _)| *c).collect();
+        for cohort in cohorts {
+            let mut from = 0;
+            while let Some((position, agent)) =
+                self.derived.fleet.next_idle(&self.facts, cohort, from)
+            {
+                from = position + 1;
+                if agent != holder && self.bar(agent, admission_class, Shares::Ignored).is_none() {
+                    return Some(agent);
+                }
+            }
+        }
+        None
     }
 
     /// Every slot of an agent is taken by a slow task: what waits behind them moves to agents that
@@ -332,28 +306,28 @@ impl Scheduler {
     fn move_away_from(&mut self, agent: AgentRef, actions: &mut Vec<Action>) {
         /// So many at once; the next check moves more.
         const MOVES_MAX: usize = 64;
-        let from = self.agents[agent].id;
+        let from = self.facts.agents[agent].id;
+        let idle = self.facts.config.thresholds.idle_threshold;
         let order = StealOrder {
             newest_first: false,
             lowest_priority_first: false,
             protected_from: None,
+            moves_max: self.facts.config.guards.max_moves,
         };
         for _ in 0..MOVES_MAX {
-            let queue = &mut self.agents[agent].queue;
-            let Some(task) = queue.loot(&self.tasks, order, &mut |_| true) else {
+            let facts = &self.facts;
+            let queue = &mut self.derived.fleet.look(agent).queue;
+            let sort_of = |task: &_| facts.sort_of(task);
+            let Some(task) = queue.loot(&facts.tasks, order, &sort_of, &mut |_| true) else {
                 return;
             };
             let other = self.choose_freely(task, Some(agent));
-            let other = other
-                .map(|(other, _)| other)
-                .filter(|other| *other != agent);
-            let idle = self.config.thresholds.idle_threshold;
-            let Some(other) = other.filter(|other| self.agents[*other].queue.len() < idle) else {
-                return;
-            };
+            let other = other.map(|(other, _)| other).filter(|other| {
+                *other != agent && self.derived.fleet.hand(*other).queue.len() < idle
+            });
+            let Some(other) = other else { return };
             self.move_off_queue(task);
             self.enqueue(task, other, Reason::BehindStraggler(from), actions);
-            self.after_enqueue(task, other, actions);
         }
     }
 }

@@ -4,15 +4,15 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use loxley_model::{
-    AgentId, Fallback, JobSpec, Lease, Priority, Span, TaskId, TaskSpec, Time, Unplaceable,
+    AgentId, Fallback, JobId, JobSpec, Lease, Priority, Span, TaskId, TaskSpec, Time, Unplaceable,
 };
 use smallvec::SmallVec;
 
 use crate::dependencies::{Dependent, Graph, name_circle};
 use crate::id_table::Known;
-use crate::lots::{LotTraits, class_bit};
-use crate::refs::{AgentRef, JobRef, KindRef, LotRef, TaskRef, UserRef};
+use crate::refs::{AdmissionClassRef, AgentRef, ClassRef, JobRef, KindRef, TaskRef, UserRef};
 use crate::scheduler::report;
+use crate::task_classes::AdmissionTraits;
 use crate::tasks::{Extra, NO_CHAIN, NO_EDGE, State, Task};
 use crate::{Action, Reason, Report, Scheduler, SubmitError};
 
@@ -51,8 +51,8 @@ impl Scheduler {
         actions: &mut Vec<Action>,
     ) -> bool {
         let mut errors = Vec::new();
-        if let Some(known) = self.jobs.find(job.id) {
-            let owner = self.jobs[known].spec.user;
+        if let Some(known) = self.find_job(job.id) {
+            let owner = self.facts.jobs[known].spec.user;
             if owner != job.user {
                 errors.push(SubmitError::ForeignJob { job: job.id, owner });
             }
@@ -113,7 +113,7 @@ impl Scheduler {
         };
         for (at, task) in (0..).zip(tasks) {
             glance.are_consecutive &= task.id.0 == first.wrapping_add(at);
-            glance.are_new &= self.ids.known(task.id) == Known::Unused;
+            glance.are_new &= self.facts.ids.known(task.id) == Known::Unused;
             glance.are_plain &= is_plain(task);
         }
         glance
@@ -123,7 +123,7 @@ impl Scheduler {
         errors.extend(positions.repeated().map(SubmitError::DuplicateTask));
         let known = tasks
             .iter()
-            .filter(|task| self.ids.known(task.id) != Known::Unused);
+            .filter(|task| self.facts.ids.known(task.id) != Known::Unused);
         errors.extend(
             known
                 .map(|task| SubmitError::DuplicateTask(task.id))
@@ -147,7 +147,7 @@ impl Scheduler {
                     continue;
                 }
                 let (task, dependency) = (task.id, *dependency);
-                match self.ids.known(dependency) {
+                match self.facts.ids.known(dependency) {
                     Known::Live(earlier) => checked.earlier.push((at, earlier)),
                     Known::Over { succeeded: true } => {}
                     Known::Over { succeeded: false } => {
@@ -174,7 +174,10 @@ impl Scheduler {
         errors: &mut Vec<SubmitError>,
     ) {
         for task in tasks {
-            if task.deadline.is_some_and(|deadline| deadline <= self.now) {
+            if task
+                .deadline
+                .is_some_and(|deadline| deadline <= self.facts.now)
+            {
                 errors.push(SubmitError::DeadlinePassed(task.id));
             }
             if let Fallback::Task(fallback) = task.fallback {
@@ -206,39 +209,31 @@ impl Scheduler {
 
     fn agent_can(&mut self, agent: AgentId, task: &TaskSpec) -> bool {
         let class = self.class_of_spec(task);
-        let Some(agent) = self.agents.find(agent) else {
+        let Some(agent) = self.derived.fleet.find(agent) else {
             return false;
         };
-        self.is_capable(class, self.agents[agent].cohort)
+        self.is_capable(class, self.facts.agents[agent].cohort)
     }
 
     fn anyone_can(&mut self, task: &TaskSpec) -> bool {
         let class = self.class_of_spec(task);
-        self.refresh_class(class);
-        !self.lots.class_at(class).capable.is_empty()
+        !self.capable(class).is_empty()
     }
 
-    fn class_of_spec(&mut self, task: &TaskSpec) -> crate::refs::ClassRef {
-        let kind = self.lots.kind(&task.kind);
+    fn class_of_spec(&mut self, task: &TaskSpec) -> ClassRef {
         let strict = self.is_urgent(task.priority);
-        let lot = self.lots.lot(
-            kind,
-            LotTraits {
-                strict,
-                large: false,
-                user: UserRef::new(0),
-            },
-        );
-        self.lots.at(lot).class
+        let index = &mut self.derived.index;
+        index.class(&mut self.facts.classes, &task.kind, strict)
     }
 
     pub(crate) fn is_urgent(&self, priority: Priority) -> bool {
-        priority >= self.config.priority.high_priority_threshold
+        priority >= self.facts.config.priority.high_priority_threshold
     }
 
     /// What a task is expected to cost: as declared, else as its kind did lately, else the mean.
     fn likely_cost(&self, spec: &TaskSpec) -> Span {
-        spec.cost.unwrap_or(Span(self.mean_cost.max(1.0) as u64))
+        spec.cost
+            .unwrap_or(Span(self.facts.mean_cost.max(1.0) as u64))
     }
 
     fn accept(
@@ -254,7 +249,7 @@ impl Scheduler {
         let mut places = self.insert_all(job, specs, checked, actions);
         if checked.has_links() {
             places.retain(|task| {
-                let this = &self.tasks[*task];
+                let this = &self.facts.tasks[*task];
                 this.state == State::Waiting && this.dependencies_left == 0
             });
             if checked.graph.is_some() {
@@ -262,31 +257,18 @@ impl Scheduler {
             }
         }
         for task in places {
-            self.make_ready(task, actions);
+            self.make_ready(task);
         }
     }
 
-    /// Takes in tasks that wait for nothing, and finds each its place while it is still at hand: a large
-    /// submission is walked through once.
+    /// Takes in tasks that wait for nothing.
     fn accept_plain(&mut self, job: JobSpec, specs: &[TaskSpec], actions: &mut Vec<Action>) {
         let Some(owner) = self.begin_accepting(job, specs.len(), actions) else {
             return;
         };
-        let mut unplaced: SmallVec<[TaskRef; 4]> = SmallVec::new();
         for (position, spec) in (0..).zip(specs) {
             let task = self.insert_task(owner, spec, position, 0);
-            // Large tasks keep off reserved slots as soon as there is a small one, which may be the next.
-            if self.small_live == 0 {
-                unplaced.push(task);
-                continue;
-            }
-            for earlier in unplaced.drain(..) {
-                self.make_ready(earlier, actions);
-            }
-            self.make_ready(task, actions);
-        }
-        for task in unplaced {
-            self.make_ready(task, actions);
+            self.mark_ready(task, None);
         }
     }
 
@@ -305,9 +287,15 @@ impl Scheduler {
         if count == 0 {
             return None;
         }
-        self.tasks.reserve(count);
-        let user = self.limits.user(job.user);
-        Some((self.jobs.find_or_insert(job, user), user))
+        self.facts.tasks.reserve(count);
+        let limits = &mut self.facts.limits;
+        let user = self.derived.loads.user(limits, job.user);
+        let job = self.find_job(job.id).unwrap_or_else(|| {
+            let place = self.facts.jobs.insert(job, user);
+            self.derived.job_of.insert(job.id.0, place);
+            place
+        });
+        Some((job, user))
     }
 
     /// Takes checked tasks in and links them. None of them has a place yet.
@@ -343,31 +331,31 @@ impl Scheduler {
         position: u32,
         chain: u64,
     ) -> TaskRef {
-        let kind = self.lots.kind(&spec.kind);
-        let lot = self.lot_for(kind, spec.priority, user, spec.cost);
+        let kind = self.derived.index.kind(&mut self.facts.classes, &spec.kind);
+        let admission_class = self.admission_class_for(kind, spec.priority, user, spec.cost);
         let likely = spec
             .cost
-            .or_else(|| self.lots.kind_at(kind).durations.median());
-        self.arrivals += 1;
-        let dependents = if self.orphans.is_empty() {
+            .or_else(|| self.facts.classes.kind_at(kind).durations.median());
+        self.facts.arrivals += 1;
+        let dependents = if self.facts.orphans.is_empty() {
             NO_EDGE
         } else {
-            self.orphans.remove(&spec.id).unwrap_or(NO_EDGE)
+            self.facts.orphans.remove(&spec.id).unwrap_or(NO_EDGE)
         };
-        let place = self.tasks.insert(Task {
+        let place = self.facts.tasks.insert(Task {
             id: spec.id,
-            arrival: self.arrivals,
+            arrival: self.facts.arrivals,
             slack: NO_CHAIN - chain,
             cost: likely.unwrap_or(Span::MAX),
-            created: self.now,
-            since: self.now,
-            assigned: self.now,
+            created: self.facts.now,
+            since: self.facts.now,
+            assigned: self.facts.now,
             lease: Lease(0),
             reason: Reason::Named,
             extra: extra_of(spec),
             job,
             kind,
-            lot,
+            admission_class,
             agent: AgentRef::new(0),
             stamp: 0,
             position,
@@ -377,98 +365,43 @@ impl Scheduler {
             moves: 0,
             priority: spec.priority,
             state: State::Waiting,
-            settled: false,
-            class_bit: 0,
             doomed: false,
         });
-        self.ids.set(spec.id, Known::Live(place));
-        self.jobs[job].add(spec.id);
-        self.counts.submitted += 1;
-        self.counts.waiting += 1;
-        self.limits.task_begins(user);
-        self.small_live += u64::from(!self.lots.at(lot).large);
+        self.facts.ids.set(spec.id, Known::Live(place));
+        self.facts.jobs[job].add(spec.id);
+        self.facts.totals.submitted += 1;
+        self.derived.counts.waiting += 1;
+        self.derived.begin(&self.facts, &self.facts.tasks[place]);
         place
     }
 
-    /// The lot of a task, large if it is expected to cost many times the mean.
-    fn lot_for(
+    /// The admission class of a task, large if it is expected to cost many times the mean.
+    fn admission_class_for(
         &mut self,
         kind: KindRef,
         priority: Priority,
         user: UserRef,
         cost: Option<Span>,
-    ) -> LotRef {
-        let ratio = f64::from(self.config.quotas.large_task_ratio);
+    ) -> AdmissionClassRef {
+        let ratio = f64::from(self.facts.config.quotas.large_task_ratio);
         let cost = cost.map(|cost| cost.0 as f64);
-        let large = cost.is_some_and(|cost| self.mean_cost > 0.0 && cost > ratio * self.mean_cost);
+        let large = cost
+            .is_some_and(|cost| self.facts.mean_cost > 0.0 && cost > ratio * self.facts.mean_cost);
         if let Some(cost) = cost {
-            let step = if self.mean_cost > 0.0 {
+            let step = if self.facts.mean_cost > 0.0 {
                 1.0 / 64.0
             } else {
                 1.0
             };
-            self.mean_cost += (cost - self.mean_cost) * step;
+            self.facts.mean_cost += (cost - self.facts.mean_cost) * step;
         }
-        self.lots.lot(
-            kind,
-            LotTraits {
-                strict: self.is_urgent(priority),
-                large,
-                user,
-            },
-        )
-    }
-
-    /// Gives every task its lot anew, after what tells lots apart has changed.
-    pub(crate) fn sort_into_lots_again(&mut self) {
-        let mut all: Vec<TaskRef> = self.tasks.iter().map(|(task, _)| task).collect();
-        // The order decides which lot gets which number: by arrival, not by place in the table, since
-        // places change when a scheduler is restored from a snapshot.
-        all.sort_by_key(|task| self.tasks[*task].arrival);
-        let queued: Vec<TaskRef> = all
-            .iter()
-            .copied()
-            .filter(|task| self.tasks[*task].state == State::Queued)
-            .collect();
-        for task in &queued {
-            let agent = self.tasks[*task].agent;
-            self.agents[agent].queue.remove(&self.tasks, *task);
-            self.tasks[*task].stamp = self.tasks[*task].stamp.wrapping_add(1);
-        }
-        let held: Vec<TaskRef> = all
-            .iter()
-            .copied()
-            .filter(|task| self.tasks[*task].state == State::Held)
-            .collect();
-        for task in &held {
-            self.unhold(*task);
-        }
-        self.lots.forget_lots();
-        for task in all {
-            let Task {
-                kind,
-                priority,
-                lot,
-                ..
-            } = self.tasks[task];
-            let old = *self.lots.at(lot);
-            let traits = LotTraits {
-                strict: self.is_urgent(priority),
-                large: old.large,
-                user: old.user,
-            };
-            self.tasks[task].lot = self.lots.lot(kind, traits);
-        }
-        for task in queued {
-            let Task { agent, moves, .. } = self.tasks[task];
-            let settled = u32::from(moves) >= self.config.guards.max_moves;
-            let class = self.lots.at(self.tasks[task].lot).class;
-            let queue = &mut self.agents[agent].queue;
-            queue.push(&mut self.tasks, task, settled, class_bit(class));
-        }
-        for task in held {
-            self.hold(task);
-        }
+        let traits = AdmissionTraits {
+            strict: self.is_urgent(priority),
+            large,
+            user,
+        };
+        let index = &mut self.derived.index;
+        index.admission_class(&mut self.facts.classes, kind, traits)
     }
 
     /// Ties the tasks of a submission to what they wait for.
@@ -485,26 +418,30 @@ impl Scheduler {
         }
         for (at, primary) in &checked.standbys {
             let standby = places[*at as usize];
-            self.tasks[standby].state = State::Standby;
-            self.tasks[standby].extra_mut().stands_in_for = Some(*primary);
+            self.set_state(standby, State::Standby);
+            self.facts.tasks[standby].extra_mut().stands_in_for = Some(*primary);
         }
     }
 
     fn add_edge(&mut self, dependency: TaskRef, dependent: TaskRef) {
-        let first = self.tasks[dependency].dependents;
-        let arrival = self.tasks[dependent].arrival as u32;
+        let first = self.facts.tasks[dependency].dependents;
+        let arrival = self.facts.tasks[dependent].arrival as u32;
         let edge = Dependent {
             task: dependent,
             arrival,
         };
-        self.tasks[dependency].dependents = self.edges.add(first, edge);
-        self.tasks[dependent].dependencies_left += 1;
+        self.facts.tasks[dependency].dependents = self.facts.edges.add(first, edge);
+        self.facts.tasks[dependent].dependencies_left += 1;
     }
 
     /// Nothing keeps this task from being placed any more.
-    pub(crate) fn make_ready(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
-        self.tasks[task].since = self.now;
-        self.place(task, None, actions);
+    pub(crate) fn make_ready(&mut self, task: TaskRef) {
+        self.facts.tasks[task].since = self.facts.now;
+        self.mark_ready(task, None);
+    }
+
+    pub(crate) fn find_job(&self, id: JobId) -> Option<JobRef> {
+        self.derived.job_of.get(id.0)
     }
 }
 

@@ -2,12 +2,13 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::ops::{Index, IndexMut};
 
 use loxley_model::{AgentId, Fallback, Lease, Locality, Priority, Span, TaskId, Time};
 
-use crate::Reason;
-use crate::refs::{AgentRef, JobRef, KindRef, LotRef, TaskRef};
+use crate::refs::{AdmissionClassRef, AgentRef, JobRef, KindRef, TaskRef};
+use crate::{Ending, Reason};
 
 /// The order of tasks within one priority: earliest deadline, then first submission, then the longest
 /// way to the end of its job, then first in the submission. Fixed for life, so that a task which is
@@ -53,6 +54,9 @@ pub(crate) enum State {
     Running,
 }
 
+/// The cost of a task of which nothing is known.
+pub(crate) const UNKNOWN_COST: Span = Span::from_millis(100);
+
 /// The slack of a task that nothing waits for in its submission.
 pub(crate) const NO_CHAIN: u64 = u64::MAX;
 
@@ -61,7 +65,8 @@ pub(crate) const NO_EDGE: u32 = u32::MAX;
 
 /// A task that is not over: two cache lines, since a million of these may be queued and each is found
 /// cold in memory when its turn comes. What few tasks need is in [`Extra`].
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(align(64))]
 pub(crate) struct Task {
     pub(crate) id: TaskId,
@@ -81,7 +86,7 @@ pub(crate) struct Task {
     pub(crate) extra: Option<Box<Extra>>,
     pub(crate) job: JobRef,
     pub(crate) kind: KindRef,
-    pub(crate) lot: LotRef,
+    pub(crate) admission_class: AdmissionClassRef,
     /// Meaningful while queued, leased or running.
     pub(crate) agent: AgentRef,
     /// Changes whenever the task leaves a queue, so that old queue entries are recognised.
@@ -95,10 +100,6 @@ pub(crate) struct Task {
     pub(crate) moves: u8,
     pub(crate) priority: Priority,
     pub(crate) state: State,
-    /// Whether it may not be moved any more, as of when it was queued.
-    pub(crate) settled: bool,
-    /// Which bit stands for its class, as of when it was queued.
-    pub(crate) class_bit: u8,
     /// Whether it is about to end because of another task.
     pub(crate) doomed: bool,
 }
@@ -106,7 +107,8 @@ pub(crate) struct Task {
 const _: () = assert!(size_of::<Task>() == 128);
 
 /// What few tasks have.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Extra {
     /// `Time::MAX` when there is none.
     pub(crate) deadline: Time,
@@ -119,13 +121,17 @@ pub(crate) struct Extra {
     pub(crate) fallback: Fallback,
     /// The task this one stands in for when it is needed.
     pub(crate) stands_in_for: Option<TaskId>,
-    pub(crate) copy: Option<Copy>,
+    pub(crate) copy: Option<SecondCopy>,
     /// Whether this attempt had its second copy.
     pub(crate) copied: bool,
-    /// Who gets the task when its agent gives it back.
-    pub(crate) retract_for: Option<AgentId>,
+    /// Who gets the task when its agent gives it back: an id and an incarnation.
+    pub(crate) retract_for: Option<(AgentId, u32)>,
     pub(crate) retracting: bool,
     pub(crate) retry_at: Time,
+    /// Whether its agent was told to end it, and has not said yet that nothing of it is left.
+    pub(crate) called_off: bool,
+    /// How it ends once all its leases have. Without one, a task that was called off has run too long.
+    pub(crate) ending: Option<Ending>,
 }
 
 impl Default for Extra {
@@ -143,17 +149,22 @@ impl Default for Extra {
             retract_for: None,
             retracting: false,
             retry_at: Time::ZERO,
+            called_off: false,
+            ending: None,
         }
     }
 }
 
 /// A second copy of a running task.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Copy {
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct SecondCopy {
     pub(crate) agent: AgentRef,
     pub(crate) lease: Lease,
     pub(crate) started: Time,
     pub(crate) running: bool,
+    /// As with the first one.
+    pub(crate) called_off: bool,
 }
 
 impl Task {
@@ -185,7 +196,7 @@ impl Task {
         self.extra.as_ref().and_then(|extra| extra.locality)
     }
 
-    pub(crate) fn copy(&self) -> Option<Copy> {
+    pub(crate) fn copy(&self) -> Option<SecondCopy> {
         self.extra.as_ref().and_then(|extra| extra.copy)
     }
 
@@ -193,8 +204,32 @@ impl Task {
         self.extra.as_ref().is_some_and(|extra| extra.retracting)
     }
 
+    /// Whether the agent with its first lease was told to end it.
+    pub(crate) fn is_called_off(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.called_off)
+    }
+
+    /// Whether its agent was asked for it back, or told to end it.
+    pub(crate) fn is_on_its_way(&self) -> bool {
+        self.is_retracting() || self.is_called_off()
+    }
+
     pub(crate) fn known_cost(&self) -> Option<Span> {
         (self.cost != Span::MAX).then_some(self.cost)
+    }
+
+    /// What it counts as on a queue: its own cost, or a guess.
+    pub(crate) fn queue_cost(&self) -> Span {
+        self.known_cost().unwrap_or(UNKNOWN_COST)
+    }
+
+    /// The order in which the whole fleet should start tasks.
+    pub(crate) fn fleet_order(&self) -> (Reverse<Priority>, OrderKey) {
+        (Reverse(self.priority), self.key())
+    }
+
+    pub(crate) fn is_queued(&self) -> bool {
+        self.state == State::Queued
     }
 
     pub(crate) fn has_lease(&self) -> bool {
@@ -203,7 +238,8 @@ impl Task {
 }
 
 /// The table of tasks. Gives its memory back when the last task is over.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Tasks {
     entries: Vec<Task>,
     /// The first vacant place.
@@ -241,7 +277,6 @@ impl Tasks {
             extra: entry.extra.take(),
             job: entry.job,
             kind: entry.kind,
-            lot: entry.lot,
             dependents: entry.dependents,
             priority: entry.priority,
         };
@@ -275,6 +310,22 @@ impl Tasks {
         }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the places without a task are those on the list of them.
+    pub(crate) fn vacancies_agree(&self) -> bool {
+        let mut place = self.vacant;
+        for _ in self.len..self.entries.len() {
+            match place.and_then(|place| self.entries.get(place.index())) {
+                Some(entry) if entry.is_vacant() => place = entry.next_vacant(),
+                _ => return false,
+            }
+        }
+        place.is_none() && self.iter().count() == self.len
+    }
+
     /// The task at a place, if there is one.
     pub(crate) fn get(&self, place: TaskRef) -> Option<&Task> {
         let entry = self.entries.get(place.index());
@@ -296,7 +347,6 @@ pub(crate) struct Gone {
     pub(crate) extra: Option<Box<Extra>>,
     pub(crate) job: JobRef,
     pub(crate) kind: KindRef,
-    pub(crate) lot: LotRef,
     /// The first edge to a task that waited for this one.
     pub(crate) dependents: u32,
     pub(crate) priority: Priority,
@@ -324,7 +374,7 @@ impl Index<TaskRef> for Tasks {
     type Output = Task;
     fn index(&self, place: TaskRef) -> &Task {
         let task = &self.entries[place.index()];
-        debug_assert!(!task.is_vacant(), "a reference outlived its task");
+        assert!(!task.is_vacant(), "a reference outlived its task");
         task
     }
 }
@@ -332,7 +382,7 @@ impl Index<TaskRef> for Tasks {
 impl IndexMut<TaskRef> for Tasks {
     fn index_mut(&mut self, place: TaskRef) -> &mut Task {
         let task = &mut self.entries[place.index()];
-        debug_assert!(!task.is_vacant(), "a reference outlived its task");
+        assert!(!task.is_vacant(), "a reference outlived its task");
         task
     }
 }

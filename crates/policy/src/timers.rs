@@ -33,12 +33,22 @@ pub(crate) enum Alarm {
     HoldLimit(TaskId),
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Timers {
-    pub(crate) heap: BinaryHeap<Reverse<(Time, u64, Alarm)>>,
-    pub(crate) set_so_far: u64,
+    heap: BinaryHeap<Reverse<(Time, u64, Alarm)>>,
+    set_so_far: u64,
     /// The heap is swept when it is longer than this.
-    pub(crate) sweep_at: usize,
+    sweep_at: usize,
+}
+
+/// The same alarms are the same timers, however the heap lies in memory.
+impl PartialEq for Timers {
+    fn eq(&self, other: &Self) -> bool {
+        let in_order = |timers: &Self| timers.heap.clone().into_sorted_vec();
+        (self.set_so_far, self.sweep_at) == (other.set_so_far, other.sweep_at)
+            && in_order(self) == in_order(other)
+    }
 }
 
 impl Timers {

@@ -6,9 +6,10 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 /// A tree that knows its greatest key. Ties go to the lower position.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Ranking {
     /// Node 1 is the root; the children of `i` are `2i` and `2i + 1`; leaves fill the upper half.
     nodes: Vec<i64>,
@@ -25,16 +26,6 @@ impl Ranking {
     /// The keys of all positions, as they were set.
     pub(crate) fn keys(&self) -> &[i64] {
         &self.nodes[self.leaves()..]
-    }
-
-    /// A tree with these keys.
-    pub(crate) fn with_keys(keys: &[i64]) -> Self {
-        let mut tree = Self::default();
-        // The last one first, so that the tree grows once, to its full size.
-        for (position, key) in keys.iter().enumerate().rev() {
-            tree.set(position, *key);
-        }
-        tree
     }
 
     /// The greatest key.
@@ -83,6 +74,12 @@ impl Ranking {
         }
     }
 
+    /// The lowest position below a node.
+    fn first_position(&self, node: usize) -> usize {
+        let levels = self.leaves().ilog2() - node.ilog2();
+        (node << levels) - self.leaves()
+    }
+
     fn grow(&mut self, position: usize) {
         let leaves = (position + 1).next_power_of_two().max(2);
         let mut nodes = vec![ABSENT; 2 * leaves];
@@ -111,10 +108,9 @@ impl Ranking {
             for child in [2 * node + 1, 2 * node] {
                 let entry = (self.nodes[child], child);
                 if entry.0 != ABSENT {
-                    // Among equal keys, the lower node number is tried first.
-                    let at = open.partition_point(|o| {
-                        (o.0, usize::MAX - o.1) < (entry.0, usize::MAX - child)
-                    });
+                    // Among equal keys, the lower position is tried first.
+                    let order = |(key, node)| (key, Reverse(self.first_position(node)));
+                    let at = open.partition_point(|other| order(*other) < order(entry));
                     open.insert(at, entry);
                 }
             }
@@ -127,27 +123,52 @@ pub(crate) type ClassBits = u128;
 
 /// How much can be taken from an agent, or from the best of a subtree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Loot {
     /// The longest queue.
     pub(crate) queue_len: u32,
-    /// The classes of task that may be taken.
-    pub(crate) classes: ClassBits,
+    /// The classes of task that may be taken; perhaps some too many.
+    pub(crate) free: ClassBits,
+    /// The classes of all tasks, for whoever would else stand idle; perhaps some too many.
+    pub(crate) any: ClassBits,
+}
+
+/// Which tasks are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Those that may be taken freely.
+    Free,
+    /// All: the thief would else stand idle.
+    Any,
 }
 
 impl Loot {
+    /// Whether there may be a task of one of these classes.
+    pub(crate) fn has(&self, classes: ClassBits, reach: Reach) -> bool {
+        let offered = match reach {
+            Reach::Free => self.free,
+            Reach::Any => self.any,
+        };
+        offered & classes != 0
+    }
+
+    /// Whether it promises at least what is there, of as many tasks.
+    pub(crate) fn covers(self, there: Self) -> bool {
+        self.queue_len == there.queue_len
+            && there.free & !self.free == 0
+            && there.any & !self.any == 0
+    }
+
     fn better(self, other: Self) -> Self {
-        // A queue with nothing to take must not hide one that has something.
-        let length = |loot: Self| if loot.classes == 0 { 0 } else { loot.queue_len };
         Self {
-            queue_len: length(self).max(length(other)),
-            classes: self.classes | other.classes,
+            queue_len: self.queue_len.max(other.queue_len),
+            free: self.free | other.free,
+            any: self.any | other.any,
         }
     }
 }
 
 /// A tree that finds the longest queue with something to take.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Victims {
     nodes: Vec<Loot>,
 }
@@ -157,23 +178,15 @@ impl Victims {
         self.nodes.len() / 2
     }
 
-    /// What can be taken at every position, as it was set.
-    pub(crate) fn all(&self) -> &[Loot] {
-        &self.nodes[self.leaves()..]
-    }
-
-    /// A tree in which this can be taken.
-    pub(crate) fn with_all(all: &[Loot]) -> Self {
-        let mut tree = Self::default();
-        for (position, loot) in all.iter().enumerate().rev() {
-            tree.set(position, *loot);
-        }
-        tree
-    }
-
     /// The best that any agent of the tree has to offer.
     pub(crate) fn best(&self) -> Loot {
         self.nodes.get(1).copied().unwrap_or_default()
+    }
+
+    /// What can be taken at `position`, as it was set.
+    pub(crate) fn at(&self, position: usize) -> Loot {
+        let leaf = self.nodes.get(self.leaves() + position);
+        leaf.copied().unwrap_or_default()
     }
 
     /// Sets what can be taken at `position`.
@@ -205,38 +218,36 @@ impl Victims {
     }
 
     /// The longest queue of more than `above` tasks that may hold one of `classes` and that
-    /// `accept` agrees to.
+    /// `accept` agrees to. Among queues of equal length the way down the tree decides, which depends
+    /// on the lengths alone: classes only spare useless steps.
     pub(crate) fn longest(
         &self,
         classes: ClassBits,
+        reach: Reach,
         above: u32,
         accept: &mut impl FnMut(usize) -> bool,
-    ) -> Option<(usize, u32)> {
-        let mut best = None;
+    ) -> Option<u32> {
         let mut floor = above;
         if !self.nodes.is_empty() {
-            self.search(1, classes, &mut floor, &mut best, accept);
+            self.search(1, &|loot| loot.has(classes, reach), &mut floor, accept);
         }
-        best
+        (floor > above).then_some(floor)
     }
 
     fn search(
         &self,
         node: usize,
-        classes: ClassBits,
+        may_have: &impl Fn(Loot) -> bool,
         floor: &mut u32,
-        best: &mut Option<(usize, u32)>,
         accept: &mut impl FnMut(usize) -> bool,
     ) {
         let loot = self.nodes[node];
-        if loot.queue_len <= *floor || loot.classes & classes == 0 {
+        if loot.queue_len <= *floor || !may_have(loot) {
             return;
         }
         if node >= self.leaves() {
-            let position = node - self.leaves();
-            if accept(position) {
+            if accept(node - self.leaves()) {
                 *floor = loot.queue_len;
-                *best = Some((position, loot.queue_len));
             }
             return;
         }
@@ -247,8 +258,8 @@ impl Victims {
         } else {
             (right, left)
         };
-        self.search(first, classes, floor, best, accept);
-        self.search(second, classes, floor, best, accept);
+        self.search(first, may_have, floor, accept);
+        self.search(second, may_have, floor, accept);
     }
 }
 
@@ -277,16 +288,30 @@ mod tests {
     #[test]
     fn the_longest_queue_with_the_right_class_is_found() {
         let mut victims = Victims::default();
-        for (position, queue_len, classes) in [(0, 9, 0b01), (1, 7, 0b10), (2, 8, 0b10), (3, 99, 0)]
-        {
-            victims.set(position, Loot { queue_len, classes });
+        for (position, queue_len, free) in [(0, 9, 0b01), (1, 7, 0b10), (2, 8, 0b10), (3, 99, 0)] {
+            let any = free | 0b100;
+            victims.set(
+                position,
+                Loot {
+                    queue_len,
+                    free,
+                    any,
+                },
+            );
         }
-        assert_eq!(victims.longest(0b10, 0, &mut |_| true), Some((2, 8)));
-        assert_eq!(
-            victims.longest(0b10, 0, &mut |position| position != 2),
-            Some((1, 7))
-        );
-        assert_eq!(victims.longest(0b11, 8, &mut |_| true), Some((0, 9)));
-        assert_eq!(victims.longest(0b11, 9, &mut |_| true), None);
+        let longest = |classes, reach, above, not: usize| {
+            let mut found = None;
+            let len = victims.longest(classes, reach, above, &mut |position| {
+                let accepted = position != not;
+                found = accepted.then_some(position).or(found);
+                accepted
+            });
+            found.zip(len)
+        };
+        assert_eq!(longest(0b10, Reach::Free, 0, 9), Some((2, 8)));
+        assert_eq!(longest(0b10, Reach::Free, 0, 2), Some((1, 7)));
+        assert_eq!(longest(0b11, Reach::Free, 8, 9), Some((0, 9)));
+        assert_eq!(longest(0b11, Reach::Free, 9, 9), None);
+        assert_eq!(longest(0b100, Reach::Any, 9, 9), Some((3, 99)));
     }
 }

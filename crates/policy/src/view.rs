@@ -2,7 +2,9 @@
 
 use alloc::vec::Vec;
 
-use loxley_model::{AgentId, JobId, Lease, Priority, SkillId, SkillSet, Span, TaskId, Time};
+use loxley_model::{
+    AgentId, GroupId, JobId, Lease, Priority, Resources, SkillId, SkillSet, Span, TaskId, Time,
+};
 
 use crate::Reason;
 
@@ -312,12 +314,12 @@ pub enum Obstacle {
 pub enum Remedy {
     /// Register an agent with these skills.
     AddAgentWith(Vec<SkillId>),
-    /// Register an agent with more room.
-    AddLargerAgent,
+    /// Register an agent with these skills and this much room.
+    AddLargerAgent(Vec<SkillId>, Resources),
     /// Register more agents.
     AddAgents,
-    /// Raise the limit of its group.
-    RaiseGroupLimit,
+    /// Raise the limit of its group, which is so much now.
+    RaiseGroupLimit(GroupId, u32),
     /// Raise the weight of its user.
     RaiseUserWeight,
     /// Let the tasks it waits for finish, or look into those that fail.
@@ -328,6 +330,19 @@ pub enum Remedy {
     AllowStealing,
     /// Wait.
     Wait(Option<Time>),
+}
+
+/// What one agent has to do at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentLoad {
+    /// The agent.
+    pub agent: AgentId,
+    /// How many tasks it can run at once.
+    pub slots: u32,
+    /// How many of its slots are taken.
+    pub running: u32,
+    /// How many tasks wait for it: on its queue, and in its hands beyond its slots.
+    pub waiting: u32,
 }
 
 /// Something that is wrong with the fleet, and what to do about it.
@@ -373,4 +388,10 @@ pub enum ProblemKind {
     DeadLetters,
     /// Deadlines were missed.
     DeadlinesMissed,
+    /// Many tasks wait behind the limit of their group.
+    Convoy,
+    /// Tasks take less time than it takes to hand them out.
+    OverPartitioning,
+    /// One piece of data, or one queue, draws most of the work.
+    HotSpot,
 }

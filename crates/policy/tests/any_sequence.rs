@@ -166,6 +166,9 @@ fn config(which: u8) -> Config {
     ][which as usize / 3 % 4];
     config.work_stealing.prefer_recent_tasks = which & 16 == 0;
     config.priority.preserve_high_priority = which & 32 == 0;
+    config.priority.rescue_high_priority = which & 8 == 0;
+    config.work_stealing.min_tasks_to_steal = 1 + u32::from(which % 7 == 3);
+    config.work_stealing.steal_below_busy = which % 11 != 5;
     config.priority.priority_stealing_order = which & 64 == 0;
     config.performance.cache_capability_matches = which & 128 == 0;
     config.performance.steal_batch_size = 1 + u32::from(which % 5);
@@ -193,6 +196,7 @@ fn apply(world: &mut World, op: Op) {
                     Dispatch::OnRequest
                 },
                 heartbeats,
+                confirms_ends: slots > 1,
                 ..AgentSpec::new(agent_id(agent), skills(bits))
             });
         }
@@ -230,6 +234,8 @@ fn apply(world: &mut World, op: Op) {
         Op::Steal { agent } => {
             world.handle(Input::StealRequested {
                 agent: agent_id(agent),
+                // Both ways, without a new kind of operation: kept cases stay what they are.
+                onto_queue: agent % 2 == 1,
             });
         }
         Op::Start { pick } => {

@@ -91,7 +91,10 @@ fn a_stolen_task_that_is_taken_leaves_its_thief_free_to_steal_again() {
         queue(&mut world, ann, &[], 3);
     }
     for _ in 0..4 {
-        world.handle(Input::StealRequested { agent: bob });
+        world.handle(Input::StealRequested {
+            agent: bob,
+            onto_queue: false,
+        });
         let (task, _) = world.given(bob).unwrap();
         world.handle(Input::TaskTaken(Taking::Task(task)));
         assert_eq!(taken(&world), Some(task));
@@ -156,4 +159,28 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
         );
     }
     assert_eq!(world.scheduler.counts(), Counts::default());
+}
+
+#[test]
+fn what_is_stolen_onto_a_queue_is_there_whatever_the_queue_held() {
+    let mut world = World::new(Config::default());
+    let (ann, bob) = (world.join(1, &[]), world.join(2, &[]));
+    for _ in 0..8 {
+        queue(&mut world, ann, &[], 3);
+    }
+    for _ in 0..3 {
+        queue(&mut world, bob, &[], 3);
+    }
+    let onto_queue = true;
+    let mut lengths = Vec::new();
+    for _ in 0..4 {
+        world.handle(Input::StealRequested {
+            agent: bob,
+            onto_queue,
+        });
+        lengths.push((world.queue(ann).len(), world.queue(bob).len()));
+    }
+    // Bob holds more than `idle_threshold` and asks all the same; at `busy_threshold` it ends.
+    assert_eq!(lengths, [(7, 4), (6, 5), (5, 6), (5, 6)]);
+    assert_eq!(world.scheduler.metrics().successful_steals, 3);
 }

@@ -66,6 +66,7 @@ fn an_urgent_task_is_not_stolen_while_it_is_protected() {
     for preserve in [true, false] {
         let mut config = Config::default();
         config.priority.preserve_high_priority = preserve;
+        config.priority.rescue_high_priority = false;
         let mut world = World::new(config);
         let victim = world.join(1, &[]);
         let thief = world.join(2, &[]);
@@ -265,6 +266,7 @@ fn a_task_that_came_under_protection_while_it_was_asked_back_is_not_stolen() {
     for protect in [true, false] {
         let mut config = Config::default();
         config.priority.preserve_high_priority = false;
+        config.priority.rescue_high_priority = false;
         let mut world = World::new(config.clone());
         let keep_full = |id| AgentSpec {
             dispatch: Dispatch::KeepFull,

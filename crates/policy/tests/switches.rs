@@ -110,17 +110,34 @@ fn steal_below_busy() {
 #[test]
 fn high_priority_threshold() {
     for (threshold, stolen) in [(Priority::HIGH, true), (Priority::NORMAL, false)] {
-        let mut world = world_with(|config| config.priority.high_priority_threshold = threshold);
+        let mut world = world_with(|config| {
+            config.priority.high_priority_threshold = threshold;
+            config.priority.rescue_high_priority = false;
+        });
         assert_eq!(steals(&mut world, 1, 3), stolen);
     }
 }
 
 #[test]
-fn max_moves() {
-    for (most, stolen) in [(2, true), (0, false)] {
-        let mut world = world_with(|config| config.guards.max_moves = most);
-        assert_eq!(steals(&mut world, 1, 3), stolen);
+fn rescue_high_priority() {
+    for rescue in [true, false] {
+        let mut world = world_with(|config| config.priority.rescue_high_priority = rescue);
+        assert_eq!(steals(&mut world, 1, 5), rescue);
     }
+}
+
+#[test]
+fn max_moves() {
+    for (most, count) in [(2, 2), (0, 0)] {
+        let mut world = world_with(|config| config.guards.max_moves = most);
+        assert_eq!(moved(&mut world, 8, 0), count);
+    }
+}
+
+#[test]
+fn an_agent_that_would_stand_idle_takes_what_has_moved_often_enough() {
+    let mut world = world_with(|config| config.guards.max_moves = 0);
+    assert!(steals(&mut world, 1, 3));
 }
 
 #[test]

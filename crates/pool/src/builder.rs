@@ -10,6 +10,7 @@ use loxley_balance::{Patience, StealAmount, Topology, VictimOrder};
 use crate::machine;
 use crate::pool::{PanicHandler, Pool, Shared};
 use crate::sync::whole::JoinHandle;
+use crate::wait::Company;
 use crate::worker::Worker;
 
 /// Why a pool could not be built.
@@ -41,6 +42,7 @@ pub(crate) struct Settings {
     pub(crate) name: String,
     pub(crate) stack_size: Option<usize>,
     pub(crate) on_panic: Option<PanicHandler>,
+    pub(crate) company: Company,
 }
 
 /// Settings for a new [`Pool`].
@@ -171,8 +173,10 @@ impl PoolBuilder {
                 name: self.name.clone().unwrap_or_else(|| "loxley".to_owned()),
                 stack_size: self.stack_size,
                 on_panic: self.on_panic.clone(),
+                company: Company::PartsOnly,
             },
             guests,
+            None,
         );
         let mut pool = Pool::without_threads(shared);
         for index in 0..workers {
@@ -213,11 +217,18 @@ impl PoolBuilder {
         } else {
             None
         };
-        thread.spawn(move || {
+        // Counted before it runs: nobody has to stand in for a thread that is about to begin.
+        shared.sleep.enter();
+        let started = Arc::clone(&shared);
+        let thread = thread.spawn(move || {
             if let Some(processor) = processor {
                 machine::pin(processor);
             }
-            Worker::sit_down(&shared, index, |worker| worker.serve());
-        })
+            Worker::sit_down_counted(&started, index, |worker| worker.serve());
+        });
+        if thread.is_err() {
+            shared.sleep.leave();
+        }
+        thread
     }
 }

@@ -9,15 +9,13 @@ use crate::count::{Count, all_done};
 use crate::metrics::Counters;
 use crate::pool::Shared;
 use crate::sync::whole::{Condvar, Mutex, MutexGuard};
-use crate::sync::{AtomicU64, AtomicUsize, Ordering, fence};
+use crate::sync::{AtomicUsize, Ordering, fence};
 
 /// Counts detached units and lets threads wait for the last one.
 #[derive(Debug, Default)]
 pub(crate) struct Detached {
     /// Made by threads that are not workers. Written under the injector's lock.
     made_outside: Count,
-    /// Cancelled by threads that are not workers.
-    done_outside: AtomicU64,
     /// How many threads wait.
     waiting: AtomicUsize,
     turns: Mutex<u64>,
@@ -35,20 +33,13 @@ impl Detached {
         self.made_outside.get()
     }
 
-    /// A unit was cancelled by a thread that is not a worker.
-    pub(crate) fn done_outside(&self, shared: &Shared) {
-        self.done_outside.fetch_add(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        self.tell_if_idle(shared);
-    }
-
     pub(crate) fn is_idle(&self, shared: &Shared) -> bool {
         let sum = |count: fn(&Counters) -> &Count| -> u64 {
             let seats = shared.seats.iter();
             seats.map(|seat| count(&seat.counters).get()).sum()
         };
         all_done(
-            || sum(|seat| &seat.detached_done) + self.done_outside.load(Ordering::Acquire),
+            || sum(|seat| &seat.detached_done),
             || sum(|seat| &seat.detached_made) + self.made_outside(),
         )
     }

@@ -18,6 +18,7 @@ use crate::spawn::detached_unit;
 use crate::sync::whole::{Mutex, Thread, current, park};
 use crate::sync::{AtomicBool, Ordering};
 use crate::unit::UnitRef;
+use crate::unwind::discard;
 
 struct FutureTask<F: Future> {
     shared: Arc<Shared>,
@@ -56,7 +57,7 @@ where
         let future = slot.take();
         drop(slot);
         // A destructor that panics must not hide the result.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(future)));
+        discard(future);
         self.promise.fulfil(result);
     }
 }

@@ -71,26 +71,28 @@ impl<T> Injector<T> {
         }
     }
 
-    /// Adds a unit. The pointee must be something that any thread may take over.
-    ///
-    /// The caller then tells the sleepers, with a fence in between: see `sleep.rs`.
-    pub(crate) fn push(&self, priority: Priority, unit: NonNull<T>) {
-        self.push_after(priority, unit, || ());
-    }
-
-    /// Calls `before`, then adds a unit, with no [`pop_where`](Self::pop_where) in between.
-    pub(crate) fn push_after(&self, priority: Priority, unit: NonNull<T>, before: impl FnOnce()) {
-        if priority == Priority::Normal {
-            let mut inlet = lock(&self.inlet);
-            before();
+    /// Calls `before`, adds a unit and calls `after`, with no [`pop_where`](Self::pop_where) or
+    /// [`is_surely_empty`](Self::is_surely_empty) in between. The pointee must be something that any thread may
+    /// take over.
+    #[inline]
+    pub(crate) fn push_between<R>(
+        &self,
+        priority: Priority,
+        unit: NonNull<T>,
+        before: impl FnOnce(),
+        after: impl FnOnce() -> R,
+    ) -> R {
+        let mut lanes = (priority != Priority::Normal).then(|| lock(&self.lanes));
+        let mut inlet = lock(&self.inlet);
+        before();
+        if let Some(lanes) = &mut lanes {
+            lanes.queues[priority.lane()].push_back(Entry(unit));
+            self.publish(lanes);
+        } else {
             inlet.push_back(Entry(unit));
             self.incoming.store(inlet.len(), Ordering::Release);
-            return;
         }
-        let mut lanes = lock(&self.lanes);
-        self.locked(before);
-        lanes.queues[priority.lane()].push_back(Entry(unit));
-        self.publish(&lanes);
+        after()
     }
 
     /// Calls `body` under the lock of the inlet, as every `before` of a push is.
@@ -167,6 +169,16 @@ impl<T> Injector<T> {
         self.len() == 0
     }
 
+    /// Is nothing there? Either this sees a unit, or whoever pushes one sees, in its `after`, what the caller did
+    /// before: both hold the inlet's lock.
+    pub(crate) fn is_surely_empty(&self) -> bool {
+        if !self.is_empty() {
+            return false;
+        }
+        let _inlet = lock(&self.inlet);
+        self.is_empty()
+    }
+
     #[inline]
     pub(crate) fn len(&self) -> usize {
         // Acquire pairs with the store in `let_in`: if it has happened, `waiting` has grown.
@@ -217,8 +229,12 @@ mod tests {
 
     fn push_all(injector: &Injector<u32>, priority: Priority, values: &mut [u32]) {
         for value in values {
-            injector.push(priority, NonNull::from(value));
+            push(injector, priority, NonNull::from(value));
         }
+    }
+
+    fn push(injector: &Injector<u32>, priority: Priority, unit: NonNull<u32>) {
+        injector.push_between(priority, unit, || (), || ());
     }
 
     fn pop(injector: &Injector<u32>) -> Option<NonNull<u32>> {
@@ -249,7 +265,7 @@ mod tests {
         let injector = Injector::new();
         let mut lowest = 0;
         let mut urgent = vec![1; 3 * PATIENCE as usize];
-        injector.push(Priority::Lowest, NonNull::from(&mut lowest));
+        push(&injector, Priority::Lowest, NonNull::from(&mut lowest));
         push_all(&injector, Priority::Highest, &mut urgent);
         let place = std::iter::from_fn(|| pop(&injector))
             .position(|unit| unit == NonNull::from(&mut lowest));

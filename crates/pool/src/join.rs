@@ -3,8 +3,11 @@
 //! Most joins are two plain calls: a worker that has enough units ready for thieves, and whom
 //! nobody asked for more, does nothing else ([`Worker::is_quiet`], two loads). The others are
 //! *forked*: one closure becomes a unit on this stack frame and enters the worker's ring; when the
-//! other one is done the unit is taken back and run here, unless a thief has it. The one to begin with
-//! is the one that has been the larger ([`crate::larger`]).
+//! other one is done the unit is taken back and run here, unless a thief has it.
+//!
+//! `join` promises that its first closure begins, on the calling thread, and that both are called, also
+//! when one panics. `join_unordered` promises only the latter: it begins with the half that has been the
+//! larger ([`crate::join_order`]). Our own loops and sorts stop at the first panic instead.
 //!
 //! # Who may touch a unit when
 //! - `closure`: the owner before the unit is in the ring and after it took it back; the thief from
@@ -13,16 +16,18 @@
 //! - the frame itself: alive until the unit is settled. Settling is the thief's last access; what
 //!   it needs to wake the owner (the seat) belongs to the pool and is looked up before.
 
+use std::any::Any;
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 
-use crate::larger::Half;
+use crate::join_order::Half;
 use crate::latch::{Latch, Settled};
 use crate::pool::Shared;
 use crate::sync::{AtomicU32, Ordering};
 use crate::unit::{Header, Kind, Lineage, UnitRef};
+use crate::unwind::{discard, without_unwinding};
 use crate::wait::{Awaited, Runner};
 use crate::worker::Worker;
 
@@ -77,7 +82,7 @@ impl Awaited for JoinHead {
 
     fn is_late(&self, owner: &Worker<'_>) {
         if let Some(begun) = self.begun {
-            owner.seat.larger.learn(begun.other());
+            owner.seat.join_order.learn(begun.other());
         }
     }
 }
@@ -92,7 +97,7 @@ struct JoinUnit<B, R> {
 
 impl<B, R> JoinUnit<B, R>
 where
-    B: FnOnce(&Worker<'_>) -> R,
+    B: FnOnce(&Worker<'_>, Migrated) -> R,
 {
     fn new(worker: &Worker<'_>, closure: B, begun: Option<Half>) -> Self {
         let lineage = Lineage::new(worker);
@@ -123,7 +128,7 @@ where
         // SAFETY: the thief has the closure to itself and takes it once.
         let closure = unsafe { unit.take() };
         let result = worker.within(&raw const unit.head.lineage, || {
-            catch_unwind(AssertUnwindSafe(|| closure(worker)))
+            catch_unwind(AssertUnwindSafe(|| closure(worker, true)))
         });
         // SAFETY: the owner does not look at the result before the unit is settled.
         unsafe { *unit.result.get() = Some(result) };
@@ -143,25 +148,24 @@ where
     }
 }
 
-/// Calls `a` and `b`, potentially in parallel.
-#[inline]
+/// Calls `a`, here, and `b`, potentially in parallel. Both are called, also when one panics.
+#[inline(always)]
 pub(crate) fn join_on<A, B, RA, RB>(worker: &Worker<'_>, a: A, b: B) -> (RA, RB)
 where
-    A: FnOnce(&Worker<'_>) -> RA + Send,
-    B: FnOnce(&Worker<'_>) -> RB + Send,
-    RA: Send,
+    A: FnOnce(&Worker<'_>) -> RA,
+    B: FnOnce(&Worker<'_>, Migrated) -> RB + Send,
     RB: Send,
 {
     if worker.is_quiet() {
-        let first = a(worker);
-        return (first, b(worker));
+        return call_both(worker, a, b);
     }
-    fork_smaller(worker, Both { a, b })
+    fork::<true, _, _, _, _>(worker, Both { a, b })
 }
 
-/// As [`join_on`], for halves of equal size: there is nothing to learn from them, and `a` comes first.
+/// As [`join_on`], for the halves of our own loops and sorts: when the first panics, the second is not
+/// called unless a thief has begun with it.
 #[inline]
-pub(crate) fn join_equal<A, B, RA, RB>(worker: &Worker<'_>, a: A, b: B) -> (RA, RB)
+pub(crate) fn join_halves<A, B, RA, RB>(worker: &Worker<'_>, a: A, b: B) -> (RA, RB)
 where
     A: FnOnce(&Worker<'_>) -> RA,
     B: FnOnce(&Worker<'_>) -> RB + Send,
@@ -171,7 +175,45 @@ where
         let first = a(worker);
         return (first, b(worker));
     }
-    fork(worker, Both { a, b })
+    fork_halves(worker, Both { a, b })
+}
+
+/// As [`join_on`], beginning with the half that has been the larger.
+#[inline]
+pub(crate) fn join_unordered_on<A, B, RA, RB>(worker: &Worker<'_>, a: A, b: B) -> (RA, RB)
+where
+    A: FnOnce(&Worker<'_>) -> RA + Send,
+    B: FnOnce(&Worker<'_>) -> RB + Send,
+    RA: Send,
+    RB: Send,
+{
+    if worker.is_quiet() {
+        return call_both(worker, a, |worker, _| b(worker));
+    }
+    fork_smaller(worker, Both { a, b })
+}
+
+/// Was a closure of a join taken by a thief?
+pub(crate) type Migrated = bool;
+
+/// A join that is two plain calls.
+#[inline(always)]
+fn call_both<RA, RB>(
+    worker: &Worker<'_>,
+    a: impl FnOnce(&Worker<'_>) -> RA,
+    b: impl FnOnce(&Worker<'_>, Migrated) -> RB,
+) -> (RA, RB) {
+    match catch_unwind(AssertUnwindSafe(|| a(worker))) {
+        Ok(first) => (first, b(worker, false)),
+        Err(panic) => call_after_panic(panic, || b(worker, false)),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn call_after_panic<R>(panic: Box<dyn Any + Send>, second: impl FnOnce() -> R) -> ! {
+    discard(catch_unwind(AssertUnwindSafe(second)));
+    resume_unwind(panic)
 }
 
 /// The two closures of a join, on their way to a function that is rarely called. Moved into this they
@@ -192,91 +234,131 @@ where
     RA: Send,
     RB: Send,
 {
-    if worker.is_full() {
-        let first = a(worker);
-        return (first, b(worker));
-    }
-    if worker.seat.larger.half() == Half::First {
-        return fork_into_ring(worker, Both { a, b }, Some(Half::First));
+    let order = &worker.seat.join_order;
+    if worker.is_full() || order.larger() == Half::First {
+        let b = |worker: &Worker<'_>, _| b(worker);
+        return fork_learning::<true, _, _, _, _>(worker, Both { a, b }, Some(Half::First));
     }
     // Caught, because the panic of the first half goes before that of the second.
     let b = |worker: &Worker<'_>| catch_unwind(AssertUnwindSafe(|| b(worker)));
-    let (second, first) = fork_into_ring(worker, Both { a: b, b: a }, Some(Half::Second));
+    let a = |worker: &Worker<'_>, _| a(worker);
+    let both = Both { a: b, b: a };
+    let (second, first) = fork_learning::<true, _, _, _, _>(worker, both, Some(Half::Second));
     match second {
         Ok(second) => (first, second),
-        Err(panic) => resume_unwind(panic),
+        Err(panic) => {
+            discard(first);
+            resume_unwind(panic)
+        }
     }
 }
 
-/// A join of equal halves whose second one can be stolen.
-#[cold]
-#[inline(never)]
-pub(crate) fn fork<A, B, RA, RB>(worker: &Worker<'_>, Both { a, b }: Both<A, B>) -> (RA, RB)
+/// A join of a loop's or a sort's halves whose second one can be stolen.
+pub(crate) fn fork_halves<A, B, RA, RB>(worker: &Worker<'_>, Both { a, b }: Both<A, B>) -> (RA, RB)
 where
     A: FnOnce(&Worker<'_>) -> RA,
     B: FnOnce(&Worker<'_>) -> RB + Send,
     RB: Send,
 {
-    if worker.is_full() {
-        let first = a(worker);
-        return (first, b(worker));
-    }
-    fork_into_ring(worker, Both { a, b }, None)
+    let b = |worker: &Worker<'_>, _| b(worker);
+    fork::<false, _, _, _, _>(worker, Both { a, b })
 }
 
-/// Begins with `a`; `b` can be stolen. The ring is not full. `begun` says which half of the join as it
-/// was written `a` is, if that matters to later joins.
+/// A join whose second closure can be stolen. `ALWAYS`: it is called also when the first one panics.
+#[cold]
+#[inline(never)]
+fn fork<const ALWAYS: bool, A, B, RA, RB>(worker: &Worker<'_>, both: Both<A, B>) -> (RA, RB)
+where
+    A: FnOnce(&Worker<'_>) -> RA,
+    B: FnOnce(&Worker<'_>, Migrated) -> RB + Send,
+    RB: Send,
+{
+    fork_learning::<ALWAYS, _, _, _, _>(worker, both, None)
+}
+
+/// Begins with `a`; `b` can be stolen. `begun` says which half of the join as it was written `a` is, if
+/// that matters to later joins.
 #[inline]
-fn fork_into_ring<A, B, RA, RB>(
+fn fork_learning<const ALWAYS: bool, A, B, RA, RB>(
     worker: &Worker<'_>,
     Both { a, b }: Both<A, B>,
     begun: Option<Half>,
 ) -> (RA, RB)
 where
     A: FnOnce(&Worker<'_>) -> RA,
-    B: FnOnce(&Worker<'_>) -> RB + Send,
+    B: FnOnce(&Worker<'_>, Migrated) -> RB + Send,
     RB: Send,
 {
+    if worker.is_full() {
+        return call_both(worker, a, b);
+    }
+    let mark = worker.deque.mark();
     let unit = JoinUnit::new(worker, b, begun);
     // The pointer is made from the whole unit, so it may be cast back to the whole.
     let header = NonNull::from(&unit).cast::<Header>();
-    // SAFETY: the unit is run once: by a thief, or below after it was taken back. `Forked` keeps
-    // this frame until one of the two has happened, also on unwinding. `B` and `RB` are `Send`.
+    // SAFETY: the unit is run once: by a thief, or below after it was taken back. Until one of the two
+    // has happened nothing below unwinds, so this frame stays. `B` and `RB` are `Send`.
     worker.fork(unsafe { UnitRef::new(header) });
     let forked = Forked {
         worker,
         unit: &unit,
+        mark,
     };
-    let first = a(worker);
-    (first, forked.finish())
+    match (catch_unwind(AssertUnwindSafe(|| a(worker))), ALWAYS) {
+        (Ok(first), _) => match forked.finish() {
+            Ok(second) => (first, second),
+            Err(panic) => {
+                discard(first);
+                resume_unwind(panic)
+            }
+        },
+        (Err(panic), true) => {
+            discard(forked.finish());
+            resume_unwind(panic)
+        }
+        (Err(panic), false) => {
+            forked.abandon();
+            resume_unwind(panic)
+        }
+    }
 }
 
-/// A unit in the ring or with a thief. Does not let go of the frame before it is settled.
+/// A unit in the ring or with a thief. It has to be finished or abandoned before its frame ends.
 struct Forked<'f, B, R>
 where
-    B: FnOnce(&Worker<'_>) -> R,
+    B: FnOnce(&Worker<'_>, Migrated) -> R,
 {
     worker: &'f Worker<'f>,
     unit: &'f JoinUnit<B, R>,
+    /// What the owner's deque held when the join began.
+    mark: usize,
 }
 
 impl<B, R> Forked<'_, B, R>
 where
-    B: FnOnce(&Worker<'_>) -> R,
+    B: FnOnce(&Worker<'_>, Migrated) -> R,
 {
     /// The result of the unit's closure, which is called here if no thief has called it.
     #[inline]
-    fn finish(self) -> R {
-        let this = ManuallyDrop::new(self);
-        if this.regain() {
-            this.worker.counters().run.add(1);
-            // SAFETY: `regain` says that it is ours and has not run.
-            let closure = unsafe { this.unit.take() };
-            return closure(this.worker);
+    fn finish(self) -> std::thread::Result<R> {
+        if !self.regain() {
+            return self.stolen_result();
         }
-        match this.stolen_result() {
-            Ok(result) => result,
-            Err(panic) => resume_unwind(panic),
+        self.worker.counters().run.add(1);
+        // SAFETY: `regain` says that it is ours and has not run.
+        let closure = unsafe { self.unit.take() };
+        catch_unwind(AssertUnwindSafe(|| closure(self.worker, false)))
+    }
+
+    /// Drops the closure uncalled, or waits for it if it runs.
+    #[cold]
+    fn abandon(self) {
+        if self.regain() {
+            self.worker.counters().run.add(1);
+            // SAFETY: `regain` says that it is ours and has not run.
+            discard(unsafe { self.unit.take() });
+        } else {
+            discard(self.stolen_result());
         }
     }
 
@@ -293,9 +375,9 @@ where
         if head.latch.settled() == Some(Settled::Done)
             && let Some(begun) = head.begun
         {
-            self.worker.seat.larger.learn(begun);
+            self.worker.seat.join_order.learn(begun);
         }
-        self.worker.wait_for(head);
+        without_unwinding(|| self.worker.wait_for_since(head, self.mark));
         head.latch.settled() == Some(Settled::Returned)
     }
 
@@ -303,21 +385,5 @@ where
         // SAFETY: the unit is done, so the thief is through with it.
         let result = unsafe { &mut *self.unit.result.get() };
         result.take().expect("a unit that is done has a result")
-    }
-}
-
-impl<B, R> Drop for Forked<'_, B, R>
-where
-    B: FnOnce(&Worker<'_>) -> R,
-{
-    /// The closure begun with panicked. The other is dropped uncalled, or waited for if it runs.
-    fn drop(&mut self) {
-        if self.regain() {
-            self.worker.counters().run.add(1);
-            // SAFETY: `regain` says that it is ours and has not run.
-            drop(unsafe { self.unit.take() });
-        } else {
-            drop(self.stolen_result());
-        }
     }
 }

@@ -26,7 +26,7 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | run two closures, perhaps at once | [`join`] |
+//! | run two closures, perhaps at once | [`join`], [`join_unordered`] |
 //! | run many closures that borrow | [`scope`], [`Scope::spawn`] |
 //! | loop, map, fold, sort | [`Pool::par_for`], [`Pool::par_map`], [`Pool::map_reduce`], [`Pool::sort`] |
 //! | divide by known costs | [`Pool::par_for_partitioned`] with a [`Partition`] |
@@ -40,7 +40,7 @@
 //! - **Locks across joins are safe.** A worker that waits for a join, a scope or a handle runs only
 //!   units made inside what it waits for. It never takes up unrelated work that could want a lock
 //!   its caller holds, and its stack grows only with your own recursion. (rayon and others do take
-//!   up anything.) The price: a waiting worker may idle although unrelated work waits.
+//!   up anything.) When unrelated work waits meanwhile and nobody is free, another thread stands in.
 //! - **Exact ends.** [`scope`] returns when all of its units, and theirs, are over;
 //!   [`Pool::wait_idle`] when no detached unit is left; dropping a pool runs what was spawned.
 //! - **Panics travel** to whoever waits, and never take a worker with them. If both closures of a
@@ -65,13 +65,14 @@ mod builder;
 mod count;
 mod deque;
 mod detached;
+mod errand;
 mod follow;
 mod future;
 mod group;
 mod handle;
 mod injector;
 mod join;
-mod larger;
+mod join_order;
 mod latch;
 mod loops;
 mod machine;
@@ -79,9 +80,12 @@ mod mailbox;
 mod measure;
 mod merge;
 mod metrics;
+mod numbers;
 mod partition;
 mod pool;
 mod priority;
+#[doc(hidden)]
+pub mod raw;
 mod ring;
 mod scope;
 mod seat;
@@ -94,6 +98,7 @@ mod tally;
 mod top;
 mod trace;
 mod unit;
+mod unwind;
 mod wait;
 mod worker;
 
@@ -101,7 +106,7 @@ pub use blocking::blocking;
 pub use builder::{BuildError, PoolBuilder};
 pub use group::Group;
 pub use handle::Handle;
-pub use loops::Divide;
+pub use loops::{Divide, IntoDivide};
 pub use loxley_balance::{
     BalanceReport, PartitionError, Patience, Place, StealAmount, Topology, VictimOrder,
 };
@@ -113,26 +118,24 @@ pub use scope::Scope;
 
 /// Calls `a` and `b`, potentially in parallel, and returns both results.
 ///
-/// Uses the pool the caller is in, or the global one. One of the two runs on the calling thread; the
-/// other does too, after it, unless a thief took it meanwhile. `a` comes first, until `b` turns out to be
-/// the one that takes longer; so neither may wait for something that the other does. Costs next to
-/// nothing while nobody is idle, so it can be called for very small pieces of work.
+/// Uses the pool the caller is in, or the global one. `a` begins, on the calling thread; `b` follows
+/// there, unless a thief took it meanwhile. Costs next to nothing while nobody is idle, so it can be
+/// called for very small pieces of work.
 ///
 /// # Panics
-/// If one of them panics, with its payload; `a`'s if both do. When `a` panics, `b` may not be called
-/// at all.
+/// If one of them panics, with its payload; `a`'s if both do. Both are called in any case.
 ///
 /// ```
 /// let (a, b) = loxley_pool::join(|| 1 + 1, || "two".len());
 /// assert_eq!((a, b), (2, 3));
 /// ```
-#[inline]
+#[inline(always)]
 pub fn join<RA: Send, RB: Send>(
     a: impl FnOnce() -> RA + Send,
     b: impl FnOnce() -> RB + Send,
 ) -> (RA, RB) {
     worker::with_current(|worker| match worker {
-        Some(worker) => join::join_on(worker, |_| a(), |_| b()),
+        Some(worker) => join::join_on(worker, |_| a(), |_, _| b()),
         None => join_outside(join::Both { a, b }),
     })
 }
@@ -147,6 +150,28 @@ where
     RB: Send,
 {
     Pool::global().join(both.a, both.b)
+}
+
+/// As [`join`], without its promise about the order: which closure begins is learned from earlier joins
+/// of the same thread, and is the one that took longer. Faster where one side is much larger and it is
+/// not known which; neither closure may wait for something that the other does.
+///
+/// # Panics
+/// As [`join`].
+///
+/// ```
+/// let (a, b) = loxley_pool::join_unordered(|| 1 + 1, || "two".len());
+/// assert_eq!((a, b), (2, 3));
+/// ```
+#[inline]
+pub fn join_unordered<RA: Send, RB: Send>(
+    a: impl FnOnce() -> RA + Send,
+    b: impl FnOnce() -> RB + Send,
+) -> (RA, RB) {
+    worker::with_current(|worker| match worker {
+        Some(worker) => join::join_unordered_on(worker, |_| a(), |_| b()),
+        None => Pool::global().join_unordered(a, b),
+    })
 }
 
 /// Calls `body` with a [`Scope`] and returns when all units spawned in it, directly or not, are done.

@@ -2,21 +2,29 @@
 //!
 //! A worker runs its loop in blocks and splits what is left only when somebody could use half of
 //! it: when a thief asked, or when it shows nothing that could be stolen ([`Worker::should_split`]).
-//! The size of the blocks follows the clock: they double while they take less than [`BRIEF_NS`]
+//! The size of the blocks follows the clock: they grow while they take less than [`BRIEF`]
 //! and halve when they take much longer. So items of a nanosecond cost next to nothing extra, and
 //! of items of a second none waits behind another while a worker is idle.
-
-use std::time::Instant;
+//!
+//! A loop that is over in a moment is not worth sharing at all. Nobody knows beforehand, so a worker
+//! remembers which loops were brief the last time and begins those alone: for a block, then it looks at
+//! the clock.
 
 use loxley_balance::PartitionError;
 
-use crate::join::{Both, fork};
+use crate::join::{Both, fork_halves};
+use crate::machine::{TICKS_PER_NS, ticks};
 use crate::partition::Partition;
 use crate::pool::Pool;
 use crate::worker::Worker;
 
-/// How long a block should take at least.
-const BRIEF_NS: u128 = 5_000;
+/// How long a block should take at least, in ticks: some microseconds.
+const BRIEF: u64 = 5_000 * TICKS_PER_NS;
+/// Shorter loops are always offered: one item may be most of the work.
+const FEW: usize = 16;
+/// With so many items a loop begins that was brief the last time, and so many times more items a block
+/// may have than the one before.
+const STEP: usize = 16;
 
 /// Something that can be cut into two parts and looped over.
 pub trait Divide: Sized + Send {
@@ -98,7 +106,7 @@ macro_rules! divide_range {
     )*};
 }
 
-divide_range!(usize, u64, u32, i64, i32);
+divide_range!(usize, u64, u32, u16, u8, isize, i64, i32, i16, i8);
 
 /// Runs a loop on this worker, sharing it as needed.
 pub(crate) fn each_on<D, F>(worker: &Worker<'_>, items: D, body: &F)
@@ -124,13 +132,16 @@ where
     F: Fn(R, D::Item) -> R + Sync,
     C: Fn(R, R) -> R + Sync,
 {
+    let code = fold_on::<D, R, I, F, C> as *const () as usize;
+    let was_brief = items.len() >= FEW && worker.is_brief_loop(code);
     let mut result = identity();
-    let mut block = Block::new();
+    let mut block = Block::new(if was_brief { STEP } else { 1 });
     loop {
         let left = items.len();
-        if left > 1 && worker.should_split() {
+        let may_split = left > 1 && !(was_brief && block.is_early());
+        if may_split && worker.should_split() {
             let (near, far) = items.cut(left / 2);
-            let (near, far) = fork(
+            let (near, far) = fork_halves(
                 worker,
                 Both {
                     a: |worker: &Worker<'_>| fold_on(worker, near, identity, step, combine),
@@ -140,6 +151,7 @@ where
             return combine(combine(result, near), far);
         }
         if left == 0 {
+            worker.note_loop(code, block.is_early());
             return result;
         }
         let (now, later) = items.cut(block.size(left));
@@ -152,31 +164,236 @@ where
 /// How many items to run between two looks around.
 struct Block {
     size: usize,
-    start: Instant,
+    begun: u64,
+    /// When the last block ended.
+    last: u64,
 }
 
 impl Block {
-    fn new() -> Self {
+    #[inline]
+    fn new(size: usize) -> Self {
+        let begun = ticks();
         Self {
-            size: 1,
-            start: Instant::now(),
+            size,
+            begun,
+            last: begun,
         }
     }
 
+    #[inline]
     fn size(&self, left: usize) -> usize {
         self.size.min(left)
     }
 
+    /// Has the loop just begun, as far as the clock was looked at?
+    #[inline]
+    fn is_early(&self) -> bool {
+        self.last.wrapping_sub(self.begun) < BRIEF
+    }
+
+    #[inline]
     fn finished(&mut self) {
-        let now = Instant::now();
-        let took = now.duration_since(self.start).as_nanos();
-        self.start = now;
-        if took < BRIEF_NS {
-            self.size = self.size.saturating_mul(2);
-        } else if took > 4 * BRIEF_NS {
+        let now = ticks();
+        let took = now.wrapping_sub(self.last);
+        self.last = now;
+        if took < BRIEF {
+            // As many as fit, judging by this one; twice as many at least.
+            let fit = (BRIEF / took.max(1)) as usize;
+            self.size = self.size.saturating_mul(fit.clamp(2, STEP));
+        } else if took > 4 * BRIEF {
             self.size = (self.size / 2).max(1);
         }
     }
+}
+
+/// Something that loops take: slices and ranges, and what can be seen as one of them.
+///
+/// ```
+/// # let pool = loxley_pool::Pool::new()?;
+/// let mut numbers = vec![1, 2, 3];
+/// pool.par_for(&mut numbers, |n| *n *= 2);
+/// assert_eq!(pool.par_map(&numbers, |n| n + 1), [3, 5, 7]);
+/// assert_eq!(pool.map_reduce([1, 2, 3].as_slice(), || 0, |n| *n, |a, b| a + b), 6);
+/// assert_eq!(pool.map_reduce(1..=10, || 0, |n| n, |a, b| a + b), 55);
+/// # Ok::<(), loxley_pool::BuildError>(())
+/// ```
+pub trait IntoDivide {
+    /// What it is seen as.
+    type Divide: Divide;
+
+    /// Sees it as that.
+    fn into_divide(self) -> Self::Divide;
+}
+
+impl<D: Divide> IntoDivide for D {
+    type Divide = D;
+
+    fn into_divide(self) -> D {
+        self
+    }
+}
+
+macro_rules! divide_as_slice {
+    ($([$($generic:tt)*] $shared:ty, $item:ty;)*) => {$(
+        impl<'a, T: Sync, $($generic)*> IntoDivide for &'a $shared {
+            type Divide = &'a [$item];
+
+            fn into_divide(self) -> &'a [$item] {
+                self
+            }
+        }
+
+        impl<'a, T: Send, $($generic)*> IntoDivide for &'a mut $shared {
+            type Divide = &'a mut [$item];
+
+            fn into_divide(self) -> &'a mut [$item] {
+                self
+            }
+        }
+    )*};
+}
+
+divide_as_slice! {
+    [] Vec<T>, T;
+    [] Box<[T]>, T;
+    [const N: usize] [T; N], T;
+}
+
+macro_rules! divide_inclusive {
+    ($($number:ty),*) => {$(
+        impl IntoDivide for std::ops::RangeInclusive<$number> {
+            type Divide = std::ops::Range<$number>;
+
+            /// # Panics
+            /// If it ends with the largest number there is.
+            fn into_divide(self) -> std::ops::Range<$number> {
+                let end = self.end().checked_add(1);
+                let end = end.expect("a range that ends below the largest number");
+                *self.start()..end
+            }
+        }
+    )*};
+}
+
+divide_inclusive!(usize, u64, u32, u16, u8, isize, i64, i32, i16, i8);
+
+/// Items, each with the place where its result belongs.
+struct Placed<D, R> {
+    items: D,
+    places: *mut R,
+}
+
+// SAFETY: the places are like `&mut [R]`: each is used by one thread, to write a result into it.
+unsafe impl<D: Send, R: Send> Send for Placed<D, R> {}
+
+impl<D: Divide, R: Send> Divide for Placed<D, R> {
+    type Item = (D::Item, *mut R);
+
+    fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    fn cut(self, count: usize) -> (Self, Self) {
+        let (near, far) = self.items.cut(count);
+        // SAFETY: there are as many places as items, and `count` is at most as many.
+        let far_places = unsafe { self.places.add(count) };
+        let near = Self {
+            items: near,
+            places: self.places,
+        };
+        let far = Self {
+            items: far,
+            places: far_places,
+        };
+        (near, far)
+    }
+
+    #[inline]
+    fn fold<S>(self, start: S, mut step: impl FnMut(S, Self::Item) -> S) -> S {
+        let mut place = self.places;
+        self.items.fold(start, |state, item| {
+            let here = place;
+            // Not beyond the last place but by one; never followed there.
+            place = here.wrapping_add(1);
+            step(state, (item, here))
+        })
+    }
+}
+
+/// Results that lie one after the other and have to be dropped, unless all of them are there.
+struct Written<R> {
+    first: *mut R,
+    count: usize,
+}
+
+// SAFETY: it owns results, which may go to other threads.
+unsafe impl<R: Send> Send for Written<R> {}
+
+impl<R> Written<R> {
+    fn none() -> Self {
+        Self {
+            first: std::ptr::null_mut(),
+            count: 0,
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, place: *mut R) {
+        if self.count == 0 {
+            self.first = place;
+        }
+        self.count += 1;
+    }
+
+    /// Adds what comes right after.
+    fn append(mut self, after: Self) -> Self {
+        if self.count == 0 {
+            return after;
+        }
+        self.count += after.count;
+        std::mem::forget(after);
+        self
+    }
+}
+
+impl<R> Drop for Written<R> {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            let results = std::ptr::slice_from_raw_parts_mut(self.first, self.count);
+            // SAFETY: so many results were written from there on, and nobody else owns them.
+            unsafe { std::ptr::drop_in_place(results) };
+        }
+    }
+}
+
+/// Maps each item into the place of its result.
+fn map_on<D, R, M>(worker: &Worker<'_>, items: D, map: &M) -> Vec<R>
+where
+    D: Divide,
+    R: Send,
+    M: Fn(D::Item) -> R + Sync,
+{
+    let count = items.len();
+    let mut results = Vec::with_capacity(count);
+    let placed = Placed {
+        items,
+        places: results.as_mut_ptr(),
+    };
+    let step = |mut written: Written<R>, (item, place): (D::Item, *mut R)| {
+        let result = map(item);
+        // SAFETY: the place is within the capacity and belongs to this item.
+        unsafe { place.write(result) };
+        if std::mem::needs_drop::<R>() {
+            written.add(place);
+        }
+        written
+    };
+    let append = |near: Written<R>, far| near.append(far);
+    let written = fold_on(worker, placed, &Written::none, &step, &append);
+    std::mem::forget(written);
+    // SAFETY: there is room for so many, and a result was written for each item.
+    unsafe { results.set_len(count) };
+    results
 }
 
 impl Pool {
@@ -193,10 +410,10 @@ impl Pool {
     /// ```
     pub fn par_for<D, F>(&self, items: D, body: F)
     where
-        D: Divide,
-        F: Fn(D::Item) + Sync,
+        D: IntoDivide,
+        F: Fn(<D::Divide as Divide>::Item) + Sync,
     {
-        self.enter(|worker| each_on(worker, items, &body));
+        self.enter(|worker| each_on(worker, items.into_divide(), &body));
     }
 
     /// Calls `body` with a mutable reference to each item of a slice, in parallel.
@@ -220,16 +437,16 @@ impl Pool {
     /// ```
     pub fn map_reduce<D, R, I, M, C>(&self, items: D, identity: I, map: M, reduce: C) -> R
     where
-        D: Divide,
+        D: IntoDivide,
         R: Send,
         I: Fn() -> R + Sync,
-        M: Fn(D::Item) -> R + Sync,
+        M: Fn(<D::Divide as Divide>::Item) -> R + Sync,
         C: Fn(R, R) -> R + Sync,
     {
         self.enter(|worker| {
             fold_on(
                 worker,
-                items,
+                items.into_divide(),
                 &identity,
                 &|sum, item| reduce(sum, map(item)),
                 &reduce,
@@ -240,23 +457,11 @@ impl Pool {
     /// Maps each item and collects the results in the order of the items.
     pub fn par_map<D, R, M>(&self, items: D, map: M) -> Vec<R>
     where
-        D: Divide,
+        D: IntoDivide,
         R: Send,
-        M: Fn(D::Item) -> R + Sync,
+        M: Fn(<D::Divide as Divide>::Item) -> R + Sync,
     {
-        let push = |mut results: Vec<R>, item| {
-            results.push(map(item));
-            results
-        };
-        // Loops split only when somebody is idle, so there are few parts to put together.
-        let append = |mut near: Vec<R>, mut far: Vec<R>| {
-            if near.is_empty() {
-                return far;
-            }
-            near.append(&mut far);
-            near
-        };
-        self.enter(|worker| fold_on(worker, items, &Vec::new, &push, &append))
+        self.enter(|worker| map_on(worker, items.into_divide(), &map))
     }
 
     /// Calls `body` with consecutive pieces of `size` items (the last may be shorter) and the

@@ -1,12 +1,13 @@
-//! Units that should run on one particular worker, if it has time.
+//! Units that should run on one particular worker, if it has time, and those that must.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 use crate::sync::{AtomicUsize, Mutex, Ordering, lock};
 
-/// A worker's mailbox. Its owner looks first; thieves may empty it too, so affinity never makes a
-/// unit wait for a busy worker while others are idle.
+/// Units that wait for one worker. Of its *mail* the owner looks first and thieves may take it too, so
+/// affinity never makes a unit wait for a busy worker while others are idle. Its *orders* are for the
+/// owner alone.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
     letters: Mutex<VecDeque<Letter<T>>>,
@@ -51,6 +52,23 @@ impl<T> Mailbox<T> {
         let letter = letters.pop_front()?;
         self.len.store(letters.len(), Ordering::SeqCst);
         Some(letter.0)
+    }
+
+    /// Takes the oldest unit that is wanted.
+    pub(crate) fn pop_where(&self, wanted: impl Fn(NonNull<T>) -> bool) -> Option<NonNull<T>> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut letters = lock(&self.letters);
+        let position = letters.iter().position(|letter| wanted(letter.0))?;
+        let letter = letters.remove(position)?;
+        self.len.store(letters.len(), Ordering::SeqCst);
+        Some(letter.0)
+    }
+
+    /// Is there a unit that is wanted?
+    pub(crate) fn has_where(&self, wanted: impl Fn(NonNull<T>) -> bool) -> bool {
+        !self.is_empty() && lock(&self.letters).iter().any(|letter| wanted(letter.0))
     }
 
     #[inline]

@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 use std::hint::select_unpredictable;
 use std::mem::MaybeUninit;
 
-use crate::join::join_equal;
+use crate::join::join_halves;
 use crate::worker::Worker;
 
 /// Copies both sorted runs into `target`, which is as long as both together, in order; of equal
@@ -35,7 +35,7 @@ pub(crate) fn merge<T: Send>(
     let (left_low, left_high) = left.split_at_mut(left_cut);
     let (right_low, right_high) = right.split_at_mut(right_cut);
     let (low, high) = target.split_at_mut(left_cut + right_cut);
-    join_equal(
+    join_halves(
         worker,
         |worker| merge(worker, left_low, right_low, low, compare, grain),
         |worker| merge(worker, left_high, right_high, high, compare, grain),

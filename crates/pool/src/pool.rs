@@ -8,14 +8,16 @@ use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use crate::builder::{BuildError, PoolBuilder, Settings};
 use crate::detached::Detached;
 use crate::injector::Injector;
-use crate::join::join_on;
+use crate::join::{join_on, join_unordered_on};
 use crate::measure::Meter;
+use crate::numbers::Numbers;
 use crate::seat::Seat;
 use crate::sleep::{News, Sleep};
 use crate::sync::whole::{Builder, Condvar, JoinHandle, Mutex, MutexGuard, current};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::trace::{self, Trace};
 use crate::unit::Header;
+use crate::unwind::discard;
 use crate::worker::{Worker, with_current};
 
 /// What all threads of a pool share.
@@ -34,13 +36,21 @@ pub(crate) struct Shared {
     seat_freed: Condvar,
     /// Seats for threads that stand in for blocked ones, and those threads.
     spares: Mutex<Spares>,
+    /// How many more of those threads may be started. A hint: changed under the lock, read without.
+    spares_left: AtomicUsize,
     /// Seats from here on were never taken; nobody needs to look at them.
     used: AtomicUsize,
     closing: AtomicBool,
     /// Threads that sit in a seat but cannot go on before somebody else does something.
     absent: AtomicUsize,
-    /// Units of scopes made by threads that are not in the pool.
+    /// Units that somebody waits for, made by threads that are not in the pool.
     pub(crate) scoped_outside: AtomicU64,
+    /// For a pool whose threads are somebody else's: what keeps it open, and how many of them ended.
+    pub(crate) keepers: AtomicUsize,
+    pub(crate) ended: Mutex<usize>,
+    pub(crate) thread_ended: Condvar,
+    /// For a pool whose users number its threads, and which may have stand-ins.
+    pub(crate) numbers: Option<Numbers>,
     pub(crate) panics: AtomicU64,
     pub(crate) trace: Trace,
     pub(crate) meter: Meter,
@@ -66,7 +76,7 @@ impl fmt::Debug for Shared {
 
 impl Shared {
     /// A pool without threads; `guests` from outside may be inside at once.
-    pub(crate) fn new(settings: Settings, guests: usize) -> Arc<Self> {
+    pub(crate) fn new(settings: Settings, guests: usize, numbers: Option<Numbers>) -> Arc<Self> {
         let workers = settings.workers;
         let spares = workers + guests;
         let seats = settings.topology.len();
@@ -84,10 +94,15 @@ impl Shared {
                 free_seats: (spares..seats).rev().collect(),
                 threads: Vec::new(),
             }),
+            spares_left: AtomicUsize::new(seats - spares),
             used: AtomicUsize::new(workers),
             closing: AtomicBool::new(false),
             absent: AtomicUsize::new(0),
             scoped_outside: AtomicU64::new(0),
+            keepers: AtomicUsize::new(1),
+            ended: Mutex::new(0),
+            thread_ended: Condvar::new(),
+            numbers,
             panics: AtomicU64::new(0),
             trace: Trace::default(),
             meter: Meter::new(seats),
@@ -154,11 +169,25 @@ impl Shared {
         self.notify_after_fence(News::Spawned);
     }
 
-    /// As `notify`, for callers that have passed a `SeqCst` fence since the unit became visible.
+    /// As `notify`, for callers that have passed a `SeqCst` fence since the unit became visible, or have asked
+    /// under the injector's lock whether this is needed.
     #[inline]
     pub(crate) fn notify_after_fence(&self, news: News) {
         if let Some(seat) = self.sleep.notify_after_fence(news) {
             self.seats[seat].unpark();
+        } else {
+            self.stand_in(news);
+        }
+    }
+
+    /// Starts a thread for what became visible if there is nobody to wake: threads of ours wait for
+    /// something else, in which they may not run it, or block. Joins are left to those who wait for them,
+    /// unless somebody blocks.
+    #[inline]
+    fn stand_in(&self, news: News) {
+        let counts = news == News::Spawned || self.absent.load(Ordering::Relaxed) != 0;
+        if counts && self.sleep.lacks_a_thread() {
+            self.start_spare();
         }
     }
 
@@ -166,24 +195,31 @@ impl Shared {
     pub(crate) fn wake_if_work(&self) {
         let news = if self.has_spawned() {
             News::Spawned
-        } else if self.has_work() {
+        } else if self.shows_work() {
             News::Join
         } else {
             return;
         };
         if let Some(seat) = self.sleep.wake_one(news) {
             self.seats[seat].unpark();
+        } else {
+            self.stand_in(news);
         }
     }
 
     /// Does any unit but a join wait where a thief could see it?
     pub(crate) fn has_spawned(&self) -> bool {
-        !self.injector.is_empty() || self.used_seats().iter().any(Seat::has_spawned)
+        !self.injector.is_surely_empty() || self.used_seats().iter().any(Seat::has_spawned)
     }
 
     /// Does any unit wait where a thief could see it?
     pub(crate) fn has_work(&self) -> bool {
-        !self.injector.is_empty() || self.used_seats().iter().any(Seat::has_work)
+        !self.injector.is_surely_empty() || self.shows_work()
+    }
+
+    /// The same, without the injector.
+    pub(crate) fn shows_work(&self) -> bool {
+        self.used_seats().iter().any(Seat::has_work)
     }
 
     /// Is a trace or a measurement going on?
@@ -206,14 +242,13 @@ impl Shared {
     #[cold]
     pub(crate) fn report(&self, panic: Box<dyn Any + Send>) {
         self.panics.fetch_add(1, Ordering::Relaxed);
-        let reported = catch_unwind(AssertUnwindSafe(|| match &self.settings.on_panic {
-            Some(handler) => handler(panic),
-            None => drop(panic),
-        }));
-        if let Err(again) = reported {
-            // A handler, or a payload's destructor, that panics itself gets no second chance.
-            std::mem::forget(again);
-        }
+        // A handler, or a payload's destructor, that panics itself gets no second chance.
+        discard(catch_unwind(AssertUnwindSafe(|| {
+            match &self.settings.on_panic {
+                Some(handler) => handler(panic),
+                None => drop(panic),
+            }
+        })));
     }
 
     /// The calling thread, counted as active, cannot go on for a while, and what it waits for may
@@ -221,9 +256,6 @@ impl Shared {
     pub(crate) fn step_away(&self) {
         self.absent.fetch_add(1, Ordering::SeqCst);
         self.sleep.leave();
-        if self.sleep.nobody_is_parked() {
-            self.start_spare();
-        }
         self.wake_if_work();
     }
 
@@ -235,22 +267,39 @@ impl Shared {
         }
     }
 
+    /// From now on nobody is started to stand in.
+    pub(crate) fn forbid_spares(&self) {
+        self.spares_left.store(0, Ordering::Relaxed);
+        self.lock_spares().free_seats.clear();
+    }
+
+    /// Starts a thread that takes the place of one that waits or blocks, if there is a seat left for one.
     #[cold]
     fn start_spare(&self) {
+        if self.spares_left.load(Ordering::Relaxed) == 0 {
+            return;
+        }
         let mut spares = self.lock_spares();
         let Some(index) = spares.free_seats.pop() else {
             return;
         };
+        self.spares_left
+            .store(spares.free_seats.len(), Ordering::Relaxed);
+        // Counted from now on, or another one would be started for the same reason.
+        self.sleep.enter();
         self.used.fetch_max(index + 1, Ordering::AcqRel);
         let shared = self.strong();
         let thread = self.thread(index).spawn(move || {
-            Worker::sit_down(&shared, index, |worker| worker.serve());
+            Worker::sit_down_counted(&shared, index, |worker| worker.serve());
             shared.lock_spares().free_seats.push(index);
         });
         match thread {
             Ok(thread) => spares.threads.push(thread),
             // Without a stand-in the pool is slower for a while, not wrong.
-            Err(_) => spares.free_seats.push(index),
+            Err(_) => {
+                self.sleep.leave();
+                spares.free_seats.push(index);
+            }
         }
     }
 
@@ -264,7 +313,7 @@ impl Shared {
         self.absent.load(Ordering::SeqCst) == 0
     }
 
-    fn close(&self) {
+    pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
         self.wake_all();
     }
@@ -324,13 +373,24 @@ impl Pool {
         self.enter(|_| body())
     }
 
-    /// Calls `a` and `b`, potentially in parallel, and returns both results.
+    /// Calls `a` and `b`, potentially in parallel, and returns both results: [`join`](crate::join) on
+    /// this pool.
     pub fn join<RA: Send, RB: Send>(
         &self,
         a: impl FnOnce() -> RA + Send,
         b: impl FnOnce() -> RB + Send,
     ) -> (RA, RB) {
-        self.enter(|worker| join_on(worker, |_| a(), |_| b()))
+        self.enter(|worker| join_on(worker, |_| a(), |_, _| b()))
+    }
+
+    /// As [`join`](Self::join), in whichever order is faster:
+    /// [`join_unordered`](crate::join_unordered) on this pool.
+    pub fn join_unordered<RA: Send, RB: Send>(
+        &self,
+        a: impl FnOnce() -> RA + Send,
+        b: impl FnOnce() -> RB + Send,
+    ) -> (RA, RB) {
+        self.enter(|worker| join_unordered_on(worker, |_| a(), |_| b()))
     }
 
     /// Calls `body` with this thread seated in this pool.
@@ -351,7 +411,8 @@ impl Pool {
         }
         let seat = self.shared.take_seat();
         let _give_back = GiveBack(&self.shared, seat);
-        Worker::sit_down(&self.shared, seat, body)
+        self.shared.sleep.enter();
+        Worker::sit_down_counted(&self.shared, seat, body)
     }
 }
 

@@ -86,8 +86,9 @@ impl<'r, T> RingOwner<'r, T> {
     /// Is there no room for another entry?
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        // An old `top` makes it look fuller than it is, never emptier.
-        let top = self.ring.top.index();
+        // An old `top` makes it look fuller than it is, never emptier. The slot of an entry that was
+        // stolen is written next.
+        let top = self.ring.top.index_to_reuse();
         self.bottom.get().wrapping_sub(top) >= CAPACITY
     }
 

@@ -2,7 +2,7 @@
 
 use crate::deque::Deque;
 use crate::follow::Followers;
-use crate::larger::Larger;
+use crate::join_order::JoinOrder;
 use crate::mailbox::Mailbox;
 use crate::metrics::Counters;
 use crate::ring::Ring;
@@ -18,11 +18,15 @@ pub(crate) struct Seat {
     pub(crate) ring: Ring<Header>,
     pub(crate) deque: Deque<Header>,
     pub(crate) mailbox: Mailbox<Header>,
+    /// What only the owner may run: its part of a broadcast.
+    pub(crate) orders: Mailbox<Header>,
+    /// Units of `spawn_fifo` that the owner made, the oldest first.
+    pub(crate) fifo: Mailbox<Header>,
     pub(crate) counters: Apart<Counters>,
     /// Workers that wait for what this one runs, and sleep.
     pub(crate) followers: Followers,
-    /// What the owner begins its joins with. Not touched by others, but there for the next guest.
-    pub(crate) larger: Larger,
+    /// What the owner begins its unordered joins with. Not touched by others, but there for the next guest.
+    pub(crate) join_order: JoinOrder,
     /// What happened here, while a trace is taken.
     pub(crate) records: Mutex<Vec<Record>>,
     occupied: AtomicBool,
@@ -36,9 +40,11 @@ impl Seat {
             ring: Ring::new(),
             deque: Deque::new(),
             mailbox: Mailbox::new(),
+            orders: Mailbox::new(),
+            fifo: Mailbox::new(),
             counters: Apart(Counters::default()),
             followers: Followers::new(),
-            larger: Larger::new(),
+            join_order: JoinOrder::new(),
             records: Mutex::new(Vec::new()),
             occupied: AtomicBool::new(false),
             thread: Mutex::new(None),
@@ -60,17 +66,23 @@ impl Seat {
         self.ring.shared_len() + self.deque.len() + self.mailbox.len()
     }
 
-    /// The calling thread takes the seat, which nobody has.
+    /// The calling thread takes the seat, which nobody has: the owner's ends of the queues and the
+    /// counts of scopes at home are for one thread.
+    ///
+    /// # Panics
+    /// If somebody sits in it.
     pub(crate) fn occupy(&self) {
+        // Acquire pairs with the Release in `vacate`: what the one before us did is visible.
+        let is_taken = self.occupied.swap(true, Ordering::Acquire);
+        assert!(!is_taken, "two threads in one seat");
         *lock(&self.thread) = Some(current());
         self.hungry.store(false, Ordering::Relaxed);
-        self.occupied.store(true, Ordering::Relaxed);
     }
 
     /// The thread in this seat leaves it.
     pub(crate) fn vacate(&self) {
-        self.occupied.store(false, Ordering::Relaxed);
         *lock(&self.thread) = None;
+        self.occupied.store(false, Ordering::Release);
     }
 
     /// Lets the thread in this seat go on.

@@ -21,7 +21,9 @@
 //! A producer makes its unit visible, fences, then reads the word. A thread that goes to sleep (or
 //! stops being the last searcher) changes the word, fences, then looks at all queues. Both fences
 //! are `SeqCst`, so at least one of the two sees the other: either the producer reads a word with
-//! nobody searching and wakes someone, or the other thread finds the unit. Whoever lowers `active`
+//! nobody searching and wakes someone, or the other thread finds the unit. For the injector its lock does the
+//! same without a fence: the producer reads the word while it holds the lock, and the other thread takes the lock
+//! when it looks there. Whoever lowers `active`
 //! looks at the queues as well, because a producer may have been held back by the limit. Whoever
 //! begins to doze looks for all but joins; for those it looks when it gets up, or is parked as surplus
 //! and leaves them to whoever lowers `active` next.
@@ -125,11 +127,6 @@ impl Sleep {
         (searching(word) + parked(word).min(room)) as usize
     }
 
-    /// Does nobody sleep for want of work?
-    pub(crate) fn nobody_is_parked(&self) -> bool {
-        parked(self.word.load(Ordering::SeqCst)) == 0
-    }
-
     /// Has somebody found the joins too small?
     #[inline]
     pub(crate) fn is_anyone_dozing(&self) -> bool {
@@ -151,6 +148,21 @@ impl Sleep {
             return None;
         }
         self.wake_one(news)
+    }
+
+    /// Could a thread more be active, and there is none to wake? Threads of ours sit in waits then, in
+    /// which they may not run what has become visible.
+    #[inline]
+    pub(crate) fn lacks_a_thread(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        parked(word) == 0 && searching(word) == 0 && active(word) < self.limit
+    }
+
+    /// Should somebody be woken, or started, for a spawned unit? To be asked where no fence is needed: under a lock
+    /// that whoever goes to sleep takes, too.
+    #[inline]
+    pub(crate) fn needs_a_thread(&self) -> bool {
+        self.wants_waking(self.word.load(Ordering::Relaxed), News::Spawned)
     }
 
     fn wants_waking(&self, word: u64, news: News) -> bool {

@@ -12,7 +12,7 @@
 use std::cmp::Ordering;
 use std::mem::MaybeUninit;
 
-use crate::join::{join_equal, join_on};
+use crate::join::{join_halves, join_unordered_on};
 use crate::merge::{copy, merge};
 use crate::pool::Pool;
 use crate::sync::{AtomicBool, Ordering as Memory};
@@ -131,7 +131,7 @@ fn is_chain<T: Send>(
     }
     let middle = items.len() / 2;
     let (left, right) = items.split_at_mut(middle);
-    let (left, right) = join_on(
+    let (left, right) = join_unordered_on(
         worker,
         |worker| is_chain(worker, left, follows, broken),
         |worker| is_chain(worker, right, follows, broken),
@@ -152,7 +152,7 @@ fn swap_ends<T: Send>(worker: &Worker<'_>, front: &mut [T], back: &mut [T]) {
     let count = front.len() / 2;
     let (outer, inner) = front.split_at_mut(count);
     let (inner_back, outer_back) = back.split_at_mut(back.len() - count);
-    join_on(
+    join_unordered_on(
         worker,
         |worker| swap_ends(worker, outer, outer_back),
         |worker| swap_ends(worker, inner, inner_back),
@@ -175,7 +175,7 @@ fn quicksort<T: Send>(
     let middle = partition(items, compare);
     let (below, rest) = items.split_at_mut(middle);
     let above = skip_equal(rest, compare);
-    join_on(
+    join_unordered_on(
         worker,
         |worker| quicksort(worker, below, compare, grain, depth - 1),
         |worker| quicksort(worker, above, compare, grain, depth - 1),
@@ -283,7 +283,7 @@ fn merge_sort<T: Send>(
     let middle = items.len() / 2;
     let (left, right) = items.split_at_mut(middle);
     let (left_scratch, right_scratch) = scratch.split_at_mut(middle);
-    join_equal(
+    join_halves(
         worker,
         |worker| merge_sort(worker, left, left_scratch, other, compare, grain),
         |worker| merge_sort(worker, right, right_scratch, other, compare, grain),

@@ -1,14 +1,15 @@
 //! Units on the heap: detached ones, and ones with a handle.
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use crate::block;
 use crate::handle::Handle;
 use crate::pool::{Pool, Shared};
 use crate::priority::Priority;
+use crate::sleep::News;
 use crate::trace::{self, Event};
 use crate::unit::{Header, Kind, Lineage, UnitRef};
 use crate::worker::{Worker, with_current};
@@ -47,16 +48,45 @@ where
 }
 
 /// A closure that no one waits for. A panic in it is reported to the pool's handler.
-pub(crate) fn detached_unit(body: impl FnOnce() + Send + 'static) -> UnitRef {
-    let closure = move |worker: &Worker<'_>| {
-        let result = worker.within(std::ptr::null(), || catch_unwind(AssertUnwindSafe(body)));
-        if let Err(panic) = result {
-            worker.shared.report(panic);
-        }
-        worker.counters().detached_done.add(1);
-    };
-    // SAFETY: `body` is `Send` and borrows nothing; there is no origin.
+#[inline]
+pub(crate) fn detached_unit<F: FnOnce() + Send + 'static>(body: F) -> UnitRef {
+    if size_of::<F>() == 0 {
+        return Bodiless::unit(body);
+    }
+    let closure = move |worker: &Worker<'_>| run_detached(body, worker);
+    // SAFETY: the closure is `Send` and owns what it uses; there is no origin.
     unsafe { heap_unit(closure, std::ptr::null()) }
+}
+
+#[inline]
+fn run_detached(body: impl FnOnce(), worker: &Worker<'_>) {
+    let result = worker.within(std::ptr::null(), || catch_unwind(AssertUnwindSafe(body)));
+    if let Err(panic) = result {
+        worker.shared.report(panic);
+    }
+    worker.counters().detached_done.add(1);
+}
+
+/// Units of a closure that captures nothing: all of them are one constant, and need no memory.
+struct Bodiless<F>(PhantomData<F>);
+
+impl<F: FnOnce() + Send + 'static> Bodiless<F> {
+    const HEADER: &'static Header = &Header::new(Self::run, std::ptr::null(), Kind::Heap);
+
+    fn unit(body: F) -> UnitRef {
+        std::mem::forget(body);
+        // SAFETY: each unit stands for one closure that was forgotten, and `run` brings back one; the
+        // closure is `Send`; there is no origin; the header is all there is.
+        unsafe { UnitRef::new(NonNull::from(Self::HEADER)) }
+    }
+
+    /// # Safety
+    /// The caller has a unit made by `unit`.
+    unsafe fn run(_: NonNull<Header>, worker: &Worker<'_>) {
+        // SAFETY: `F` has no bytes to read, and the one that was forgotten is ours.
+        let body = unsafe { NonNull::<F>::dangling().read() };
+        run_detached(body, worker);
+    }
 }
 
 /// Spawns in the current pool, or in the global one.
@@ -65,11 +95,12 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    let shared = with_current(|worker| worker.map(|worker| worker.shared.strong()));
-    let shared = shared.unwrap_or_else(|| Arc::clone(&Pool::global().shared));
-    let (handle, unit) = Handle::new(&shared, body);
-    shared.accept(unit, Priority::Normal);
-    handle
+    with_current(|worker| {
+        let shared = worker.map_or_else(|| &*Pool::global().shared, |worker| worker.shared);
+        let (handle, unit) = Handle::new(shared, body);
+        shared.accept(unit, Priority::Normal);
+        handle
+    })
 }
 
 impl Shared {
@@ -85,19 +116,29 @@ impl Shared {
                 }
                 worker.counters().spawned.add(1);
                 trace::mark(worker, Event::Spawn);
-                self.injector.push(priority, unit.into_raw());
-                self.notify();
+                self.inject(priority, unit, || ());
             }
-            _ => {
-                let count = || self.detached.count_outside();
-                self.injector.push_after(priority, unit.into_raw(), count);
-                self.notify();
-            }
+            _ => self.inject(priority, unit, || self.detached.count_outside()),
         });
     }
 }
 
 impl Shared {
+    /// Calls `before` and puts a unit into the injector, under one lock, and wakes somebody for it if that makes
+    /// sense.
+    #[inline]
+    pub(crate) fn inject(&self, priority: Priority, unit: UnitRef, before: impl FnOnce()) {
+        // Under the lock, which whoever goes to sleep takes after it has said so: it sees the unit, or we see it.
+        let needs_one = || self.sleep.needs_a_thread();
+        let unit = unit.into_raw();
+        if self
+            .injector
+            .push_between(priority, unit, before, needs_one)
+        {
+            self.notify_after_fence(News::Spawned);
+        }
+    }
+
     /// Puts a detached unit into a worker's mailbox and wakes that worker.
     fn post(&self, unit: UnitRef, worker: usize) {
         self.count_detached();
@@ -110,7 +151,7 @@ impl Shared {
     }
 
     /// Counts a new detached unit where the calling thread counts.
-    fn count_detached(&self) {
+    pub(crate) fn count_detached(&self) {
         with_current(|worker| match worker {
             Some(worker) if std::ptr::eq(worker.shared, self) => {
                 worker.counters().detached_made.add(1);

@@ -96,6 +96,39 @@ pub(crate) type Guard<'a, T> = loom::sync::MutexGuard<'a, T>;
 #[cfg(shuttle)]
 pub(crate) type Guard<'a, T> = shuttle::sync::MutexGuard<'a, T>;
 
+/// A value that one thread at a time may use, by an agreement that the compiler does not see; loom does.
+pub(crate) struct Guarded<T>(GuardedCell<T>);
+
+#[cfg(not(loom))]
+type GuardedCell<T> = std::cell::UnsafeCell<T>;
+#[cfg(loom)]
+type GuardedCell<T> = loom::cell::UnsafeCell<T>;
+
+impl<T> Guarded<T> {
+    #[inline]
+    pub(crate) fn new(value: T) -> Self {
+        Self(GuardedCell::new(value))
+    }
+
+    /// Calls `body` with a pointer to the value, which is valid.
+    ///
+    /// # Safety
+    /// No other thread uses the value meanwhile.
+    #[inline]
+    pub(crate) unsafe fn with_mut<R>(&self, body: impl FnOnce(*mut T) -> R) -> R {
+        #[cfg(not(loom))]
+        return body(self.0.get());
+        #[cfg(loom)]
+        return self.0.with_mut(body);
+    }
+}
+
+impl<T> std::fmt::Debug for Guarded<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guarded").finish_non_exhaustive()
+    }
+}
+
 /// Keeps its content on cache lines of its own, two of them because processors fetch pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]

@@ -11,7 +11,7 @@
 
 use std::cell::Cell;
 
-use crate::sync::{AtomicIsize, Ordering};
+use crate::sync::{Apart, AtomicIsize, AtomicUsize, Ordering};
 
 const ASLEEP: isize = 1;
 const ONE: isize = 2;
@@ -19,8 +19,9 @@ const ONE: isize = 2;
 /// Counts the unfinished units of one scope.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    home: Cell<isize>,
-    elsewhere: AtomicIsize,
+    /// Apart from each other: home changes its part with every unit, the others theirs.
+    home: Apart<Cell<isize>>,
+    elsewhere: Apart<AtomicIsize>,
 }
 
 // SAFETY: `home` is only touched by the methods named `*_at_home`, which are unsafe and may only be
@@ -30,8 +31,8 @@ unsafe impl Sync for Tally {}
 impl Tally {
     pub(crate) fn new() -> Self {
         Self {
-            home: Cell::new(0),
-            elsewhere: AtomicIsize::new(0),
+            home: Apart(Cell::new(0)),
+            elsewhere: Apart(AtomicIsize::new(0)),
         }
     }
 
@@ -85,5 +86,51 @@ impl Tally {
     /// Home is awake again.
     pub(crate) fn announce_awake(&self) {
         self.elsewhere.fetch_and(!ASLEEP, Ordering::AcqRel);
+    }
+}
+
+/// Counts the unfinished units of a scope whose thread does not sit in the pool, and its body as one more.
+#[derive(Debug)]
+pub(crate) struct Remaining(AtomicUsize);
+
+impl Remaining {
+    /// Only the body is left.
+    pub(crate) fn new() -> Self {
+        Self(AtomicUsize::new(1))
+    }
+
+    /// One more, made by one that is counted.
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Is everything finished? Acquire: what was done is visible.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+
+    /// One less. The last one gets what `look_up` finds, which is called while everything is still there;
+    /// all of it may be gone when this returns.
+    pub(crate) fn done<W>(&self, look_up: impl FnOnce() -> W) -> Option<W> {
+        let mut before = self.0.load(Ordering::Relaxed);
+        loop {
+            if before == 1 {
+                // Nobody else is counted, so nobody else counts.
+                let found = look_up();
+                self.0.swap(0, Ordering::AcqRel);
+                return Some(found);
+            }
+            // Release: the last one, and whoever waits, see what we did.
+            let less = self.0.compare_exchange_weak(
+                before,
+                before - 1,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            match less {
+                Ok(_) => return None,
+                Err(now) => before = now,
+            }
+        }
     }
 }

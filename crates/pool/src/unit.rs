@@ -23,11 +23,14 @@ use crate::worker::Worker;
 #[repr(C)]
 pub(crate) struct Header {
     /// Runs the unit and disposes of it. To be called once.
-    run: unsafe fn(NonNull<Self>, &Worker<'_>),
+    run: RunUnit,
     /// The join or scope this unit was made in; null for detached units.
     origin: *const Lineage,
     kind: Kind,
 }
+
+/// How a unit is run.
+pub(crate) type RunUnit = unsafe fn(NonNull<Header>, &Worker<'_>);
 
 /// Where a unit lives, which tells what to do with one that must not be run now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,12 +98,14 @@ impl Lineage {
 }
 
 impl Header {
-    pub(crate) fn new(
-        run: unsafe fn(NonNull<Self>, &Worker<'_>),
-        origin: *const Lineage,
-        kind: Kind,
-    ) -> Self {
+    pub(crate) const fn new(run: RunUnit, origin: *const Lineage, kind: Kind) -> Self {
         Self { run, origin, kind }
+    }
+
+    /// Is this how it is run? A `false` may be wrong.
+    #[inline]
+    pub(crate) fn is_run_by(&self, run: RunUnit) -> bool {
+        std::ptr::fn_addr_eq(self.run, run)
     }
 }
 
@@ -119,18 +124,6 @@ impl UnitRef {
 
     pub(crate) fn into_raw(self) -> NonNull<Header> {
         self.0
-    }
-
-    /// Where it is. Not yet a licence to use it.
-    pub(crate) fn address(&self) -> NonNull<Header> {
-        self.0
-    }
-
-    /// Notes, in the scope it belongs to, that it is about to enter the injector.
-    pub(crate) fn stray(self) {
-        if let Some(origin) = self.origin() {
-            origin.set_strayed();
-        }
     }
 
     pub(crate) fn kind(&self) -> Kind {

@@ -3,11 +3,13 @@
 //! A worker that waits for a join, a scope or a handle runs parts of what it waits for, if it finds
 //! any: units made inside it ([`crate::unit`], *lineage*). It never runs anything else. So a lock
 //! held across `join` can only be wanted by the holder's own descendants, and the stack grows no
-//! deeper than the recursion of the program itself.
+//! deeper than the recursion of the program itself. (In the drop-in for rayon it also runs what the very
+//! thread put into its own deque meanwhile, [`Company::OwnToo`]: rayon's order of units demands it.)
 //!
 //! When it finds nothing for a while it sleeps. Three things wake it: the end of its wait; a worker
 //! it *follows* showing new units; a unit of its scope entering the injector.
 
+use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use crate::blocking::present;
@@ -16,14 +18,23 @@ use crate::priority::Priority;
 use crate::seat::Seat;
 use crate::sync::{AtomicU32, Ordering, fence, park, spin, yield_now};
 use crate::trace::{self, Event};
-use crate::unit::{Kind, Lineage, UnitRef};
-use crate::worker::{FUTILE, Worker};
+use crate::unit::{Header, Kind, Lineage, UnitRef};
+use crate::worker::{FUTILE, Worker, claim};
 
 /// How many fruitless looks come before sleeping.
 const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 200 };
 /// Whoever runs a stolen join is left alone for [`FUTILE`] at first, which is when dividing it begins
 /// to pay, for longer after parts that were too small, up to this, and not at all after a large one.
 const MOST_PATIENCE: Duration = Duration::from_micros(24);
+
+/// What a waiting worker runs besides parts of what it waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// Nothing.
+    PartsOnly,
+    /// Whatever it put into its own deque since what it waits for began.
+    OwnToo,
+}
 
 /// Something that a worker can wait for.
 pub(crate) trait Awaited {
@@ -93,8 +104,14 @@ impl Worker<'_> {
         };
         let mut fruitless = 0;
         let mut idle_since = None;
-        while !awaited.is_over() {
-            if let Some(part) = wait.next_part() {
+        loop {
+            let own = wait.own_part();
+            // What has parts that have not run is not over: not looked at, the count stays in the caches of those
+            // who change it.
+            if own.is_none() && awaited.is_over() {
+                break;
+            }
+            if let Some(part) = own.or_else(|| wait.part_elsewhere()) {
                 self.count_wait(&mut idle_since);
                 wait.runner_is_late();
                 wait.run(part);
@@ -137,11 +154,14 @@ impl Shared {
     /// Puts a unit into the injector and tells whoever waits for its scope.
     pub(crate) fn stray(&self, unit: UnitRef) {
         // The lineage may be gone as soon as the unit is in the queue.
+        let origin = unit.origin().map(std::ptr::from_ref);
         let home = unit.origin().map(Lineage::home);
-        let address = unit.address();
-        self.injector
-            .push_after(Priority::Normal, address, || unit.stray());
-        self.notify();
+        self.inject(Priority::Normal, unit, || {
+            if let Some(origin) = origin {
+                // SAFETY: the unit has not run and is not yet in the queue, so its origin is alive.
+                unsafe { &*origin }.set_strayed();
+            }
+        });
         if let Some(home) = home {
             // The one who waits for the scope may be the only one free to run it.
             self.seats[home].unpark();
@@ -185,21 +205,44 @@ impl<A: Awaited> Wait<'_, '_, A> {
         }
     }
 
-    fn next_part(&mut self) -> Option<UnitRef> {
-        self.own_part()
+    fn part_elsewhere(&mut self) -> Option<UnitRef> {
+        self.ordered_part()
             .or_else(|| self.strayed_part())
             .or_else(|| self.stolen_part())
     }
 
+    /// A part that waits in our own deque, or with [`Company::OwnToo`] whatever we put there, unless it is over.
     fn own_part(&self) -> Option<UnitRef> {
         self.worker.note_queue();
         loop {
-            let unit = self.worker.claim(self.worker.deque.pop_above(self.mark)?);
+            let unit = self.worker.deque.pop_above(self.mark)?;
+            // SAFETY: it was just taken out of the deque.
+            let unit = unsafe { claim(unit) };
             if unit.descends_from(self.awaited.lineage()) {
+                return Some(unit);
+            }
+            if self.awaited.is_over() {
+                self.worker.deque.push(unit.into_raw());
+                return None;
+            }
+            if self.worker.shared.settings.company == Company::OwnToo {
                 return Some(unit);
             }
             self.worker.give_back(unit);
         }
+    }
+
+    /// Is this unit, which waits in some queue, a part?
+    fn is_part(&self, unit: NonNull<Header>) -> bool {
+        // SAFETY: it is in the queue, and stays there while we look at it: it has not run.
+        unsafe { claim(unit) }.descends_from(self.awaited.lineage())
+    }
+
+    fn ordered_part(&self) -> Option<UnitRef> {
+        let orders = &self.worker.seat.orders;
+        let unit = orders.pop_where(|unit| self.is_part(unit))?;
+        // SAFETY: it was just taken out of the orders.
+        Some(unsafe { claim(unit) })
     }
 
     fn strayed_part(&self) -> Option<UnitRef> {
@@ -208,12 +251,12 @@ impl<A: Awaited> Wait<'_, '_, A> {
             return None;
         }
         let worker = self.worker;
-        // A unit stays in the injector while we look at it: it has not run.
-        let is_part = |unit| worker.claim(unit).descends_from(lineage);
-        let unit = worker.shared.injector.pop_where(is_part)?;
+        let injector = &worker.shared.injector;
+        let unit = injector.pop_where(|unit| self.is_part(unit))?;
         // There may be more.
         lineage.set_strayed();
-        Some(worker.claim(unit))
+        // SAFETY: it was just taken out of the injector.
+        Some(unsafe { claim(unit) })
     }
 
     fn stolen_part(&mut self) -> Option<UnitRef> {
@@ -313,10 +356,12 @@ impl<A: Awaited> Wait<'_, '_, A> {
             shared.sleep.leave();
             shared.wake_if_work();
         }
-        trace::span(self.worker, Event::Asleep, || {
-            while !self.awaited.is_over() && !self.is_called() {
-                park();
-            }
+        self.worker.without_number(|| {
+            trace::span(self.worker, Event::Asleep, || {
+                while !self.awaited.is_over() && !self.is_called() {
+                    park();
+                }
+            });
         });
         if needs_others {
             shared.come_back();
@@ -327,6 +372,7 @@ impl<A: Awaited> Wait<'_, '_, A> {
     fn is_called(&self) -> bool {
         let own = self.worker.index;
         self.awaited.lineage().has_strayed()
+            || (self.worker.seat.orders).has_where(|unit| self.is_part(unit))
             || match self.heir_of {
                 Some(seat) => !seat.followers.is_heir(own),
                 None => self.runners().any(|seat| !seat.followers.contains(own)),

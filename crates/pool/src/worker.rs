@@ -16,6 +16,8 @@
 
 mod search;
 
+use search::{Spoils, persist};
+
 pub(crate) use search::FUTILE;
 
 use std::cell::{Cell, RefCell};
@@ -24,9 +26,11 @@ use std::time::{Duration, Instant};
 
 use loxley_balance::{Patience, Rng, Victims};
 
+use crate::blocking::present;
 use crate::deque::DequeOwner;
 use crate::follow::Called;
 use crate::metrics::Counters;
+use crate::numbers::Wanted;
 use crate::pool::Shared;
 use crate::ring::RingOwner;
 use crate::seat::Seat;
@@ -35,6 +39,7 @@ use crate::sync::whole::thread_local;
 use crate::sync::{Ordering, fence};
 use crate::trace::{self, Event};
 use crate::unit::{Header, Kind, Lineage, UnitRef};
+use crate::unwind::without_unwinding;
 
 /// After so many units of its own a worker looks at the injector first.
 const FAIR_EVERY: u32 = 61;
@@ -43,6 +48,9 @@ const INJECTOR_BATCH: usize = 64;
 /// How many joins a worker keeps to itself, ready to be shown to thieves: enough that the largest
 /// pieces are at hand, few enough that most joins of a deep recursion are plain calls.
 const PRIVATE_JOINS: usize = 2;
+
+/// How many brief loops a worker remembers.
+const BRIEF_LOOPS: usize = 8;
 
 /// The owner's side of a seat.
 #[derive(Debug)]
@@ -66,10 +74,14 @@ pub(crate) struct Worker<'p> {
     /// How many joins in a row were not worth stealing, and until when to leave them alone.
     futile: Cell<u32>,
     rests_until: Cell<Instant>,
+    /// Loops that were over in a moment the last time, by the address of their code.
+    brief_loops: [Cell<usize>; BRIEF_LOOPS],
     /// How long a wait leaves whoever runs a stolen join alone before it takes parts of it.
     pub(crate) patience: Cell<Duration>,
     /// It is in a blocking section and not counted as active.
     pub(crate) is_away: Cell<bool>,
+    /// The number that this thread uses, for users who number the pool's threads: see [`crate::numbers`].
+    number: Cell<Option<usize>>,
     /// How many timed units are being run inside each other, and how long they waited idly.
     pub(crate) depth: Cell<u32>,
     pub(crate) waited: Cell<Duration>,
@@ -99,6 +111,7 @@ impl Drop for Seated<'_, '_> {
         CURRENT.with(|current| current.set(self.outer));
         self.worker.seat.vacate();
         let shared = self.worker.shared;
+        self.worker.give_number_back();
         shared.sleep.leave();
         shared.detached.tell_if_idle(shared);
         shared.wake_if_work();
@@ -106,15 +119,35 @@ impl Drop for Seated<'_, '_> {
 }
 
 impl<'p> Worker<'p> {
-    /// Takes the seat, which nobody else has, and calls `body`.
-    pub(crate) fn sit_down<R>(
+    /// Takes the seat, which nobody else has, and calls `body`. The thread was counted as active when it
+    /// was started, or before this.
+    pub(crate) fn sit_down_counted<R>(
         shared: &'p Shared,
         index: usize,
         body: impl FnOnce(&Worker<'_>) -> R,
     ) -> R {
+        let worker = Worker::new(shared, index);
+        let outer = CURRENT.with(|current| current.replace((&raw const worker).cast()));
+        let seated = Seated {
+            worker: &worker,
+            outer,
+        };
+        body(seated.worker)
+    }
+
+    /// Gives the seat, which nobody else has, to the calling thread for ever. The thread must not sit in
+    /// any pool, and was counted as active before.
+    pub(crate) fn stay(shared: &'static Shared, index: usize) {
+        let worker: &'static Worker<'static> = Box::leak(Box::new(Worker::new(shared, index)));
+        let outer = CURRENT.with(|current| current.replace(worker));
+        assert!(outer.is_null(), "a thread sits in one pool");
+    }
+
+    /// The worker for a seat that nobody has.
+    fn new(shared: &'p Shared, index: usize) -> Self {
         let seat = &shared.seats[index];
         seat.occupy();
-        let worker = Worker {
+        Worker {
             shared,
             seat,
             index,
@@ -135,18 +168,13 @@ impl<'p> Worker<'p> {
             eagerness: Cell::new(most_eager(&shared.settings.patience)),
             futile: Cell::new(0),
             rests_until: Cell::new(Instant::now()),
+            brief_loops: Default::default(),
             patience: Cell::new(FUTILE),
             is_away: Cell::new(false),
+            number: Cell::new(None),
             depth: Cell::new(0),
             waited: Cell::new(Duration::ZERO),
-        };
-        shared.sleep.enter();
-        let outer = CURRENT.with(|current| current.replace((&raw const worker).cast()));
-        let seated = Seated {
-            worker: &worker,
-            outer,
-        };
-        body(seated.worker)
+        }
     }
 
     // ---- joins -------------------------------------------------------------------------------
@@ -209,6 +237,27 @@ impl<'p> Worker<'p> {
             && (self.seat.hungry.load(Ordering::Relaxed) || self.seat.ring.shared_len() == 0)
     }
 
+    /// Was the loop with this code over in a moment the last time?
+    #[inline]
+    pub(crate) fn is_brief_loop(&self, code: usize) -> bool {
+        self.brief_loop(code).get() == code
+    }
+
+    #[inline]
+    pub(crate) fn note_loop(&self, code: usize, is_brief: bool) {
+        let known = self.brief_loop(code);
+        if is_brief {
+            known.set(code);
+        } else if known.get() == code {
+            known.set(0);
+        }
+    }
+
+    #[inline]
+    fn brief_loop(&self, code: usize) -> &Cell<usize> {
+        &self.brief_loops[code / 16 % BRIEF_LOOPS]
+    }
+
     /// After a unit of ours became visible: wakes those who wait for it, or else a sleeper.
     #[inline]
     fn tell(&self, news: News) {
@@ -219,15 +268,20 @@ impl<'p> Worker<'p> {
             self.shared.sleep.enter();
             self.shared.seats[heir].unpark();
         }
-        self.shared.notify_after_fence(news);
         let called = self.seat.followers.call_others();
-        if !called.is_empty() {
-            self.unpark_all(called);
+        if called.is_empty() {
+            self.shared.notify_after_fence(news);
+        } else {
+            // They look first: nobody has to be started for what they may run.
+            self.unpark_all(called, news);
         }
     }
 
     #[cold]
-    fn unpark_all(&self, called: Called) {
+    fn unpark_all(&self, called: Called, news: News) {
+        if let Some(seat) = self.shared.sleep.notify_after_fence(news) {
+            self.shared.seats[seat].unpark();
+        }
         for (index, seat) in self.shared.used_seats().iter().enumerate() {
             if called.contains(index) {
                 seat.unpark();
@@ -259,13 +313,17 @@ impl<'p> Worker<'p> {
         &self.seat.counters
     }
 
+    /// Runs a unit. None of them unwinds: what its closure throws is caught where it is kept for whoever
+    /// waits.
     #[inline]
     pub(crate) fn run(&self, unit: UnitRef) {
-        if self.shared.is_observed() {
-            self.run_observed(unit);
-        } else {
-            unit.run(self);
-        }
+        without_unwinding(|| {
+            if self.shared.is_observed() {
+                self.run_observed(unit);
+            } else {
+                unit.run(self);
+            }
+        });
         self.counters().run.add(1);
     }
 
@@ -296,41 +354,128 @@ impl<'p> Worker<'p> {
         loop {
             while let Some(unit) = self.next_own() {
                 self.run(unit);
+                self.give_number_back();
             }
             self.shared.detached.tell_if_idle(self.shared);
-            match self.search() {
+            match self.search_until(None) {
                 Some(unit) if unit.kind() == Kind::Join => self.run_stolen_join(unit),
                 Some(unit) => self.run(unit),
                 None => return,
             }
+            self.give_number_back();
         }
+    }
+
+    /// The number of this thread.
+    #[inline]
+    pub(crate) fn number(&self) -> usize {
+        self.number.get().unwrap_or_else(|| self.take_number())
+    }
+
+    fn take_number(&self) -> usize {
+        let Some(numbers) = &self.shared.numbers else {
+            return self.index;
+        };
+        let number = numbers.acquire(Wanted::Rather(self.index));
+        self.number.set(Some(number));
+        number
+    }
+
+    /// Uses the number of its seat, for something that each worker does once, unless it was asked before.
+    pub(crate) fn use_own_number(&self) {
+        if let (None, Some(numbers)) = (self.number.get(), &self.shared.numbers) {
+            self.number
+                .set(Some(numbers.acquire(Wanted::Only(self.index))));
+        }
+    }
+
+    /// A unit is over, in which this thread may have been asked for its number.
+    #[inline]
+    fn give_number_back(&self) {
+        if let (Some(number), Some(numbers)) = (self.number.take(), &self.shared.numbers) {
+            numbers.release(number);
+        }
+    }
+
+    /// Calls `body`, which puts this thread to sleep; others may use its number meanwhile.
+    pub(crate) fn without_number<R>(&self, body: impl FnOnce() -> R) -> R {
+        let (Some(number), Some(numbers)) = (self.number.get(), &self.shared.numbers) else {
+            return body();
+        };
+        numbers.release(number);
+        let result = body();
+        numbers.acquire(Wanted::Only(number));
+        result
     }
 
     /// The next unit that is at hand without stealing.
     fn next_own(&self) -> Option<UnitRef> {
+        let unit = self.take_own()?;
+        // SAFETY: it was just taken out of one of the queues.
+        Some(unsafe { claim(unit) })
+    }
+
+    fn take_own(&self) -> Option<NonNull<Header>> {
         let injector = &self.shared.injector;
         if injector.is_urgent()
             && let Some(unit) = injector.pop_batch(0, |_| ())
         {
-            return Some(self.claim(unit));
+            return Some(unit);
         }
         let due = self.since_fair.get() >= FAIR_EVERY;
         self.since_fair
             .set(if due { 0 } else { self.since_fair.get() + 1 });
         if due && let Some(unit) = injector.pop_batch(0, |_| ()) {
-            return Some(self.claim(unit));
+            return Some(unit);
         }
         if let Some(unit) = self.seat.mailbox.pop() {
-            return Some(self.claim(unit));
+            return Some(unit);
         }
         self.note_queue();
-        if let Some(unit) = self.deque.pop() {
-            return Some(self.claim(unit));
-        }
-        self.next_injected()
+        (self.deque.pop())
+            .or_else(|| self.seat.orders.pop())
+            .or_else(|| self.take_injected())
     }
 
-    fn next_injected(&self) -> Option<UnitRef> {
+    /// A unit from wherever there is one, for a worker in the middle of something. From its own deque
+    /// it takes the oldest, as a thief would: what is on top belongs to frames further down the stack,
+    /// whose marks must stay true; and it moves nothing into it.
+    pub(crate) fn take_any(&self) -> Option<UnitRef> {
+        self.take_local().or_else(|| {
+            let injected = self.shared.injector.pop_batch(0, |_| ());
+            // SAFETY: it was just taken out of the injector.
+            let injected = injected.map(|unit| unsafe { claim(unit) });
+            injected.or_else(|| self.steal_round(Spoils::One))
+        })
+    }
+
+    /// As [`take_any`](Self::take_any), of what waits for this worker.
+    pub(crate) fn take_local(&self) -> Option<UnitRef> {
+        let unit = persist(|| self.seat.deque.steal())
+            .or_else(|| self.seat.orders.pop())
+            .or_else(|| self.seat.mailbox.pop())?;
+        // SAFETY: it was just taken out of one of the queues.
+        Some(unsafe { claim(unit) })
+    }
+
+    /// Is there anything that waits for this worker?
+    pub(crate) fn has_pending(&self) -> bool {
+        self.ring.private_len() != 0 || self.seat.ring.shared_len() != 0 || self.seat.has_spawned()
+    }
+
+    /// Runs whatever there is to do until `is_over`: for waits that no unit of this pool can end.
+    pub(crate) fn serve_until(&self, is_over: &dyn Fn() -> bool) {
+        present(self, || {
+            while !is_over() {
+                match self.take_any().or_else(|| self.search_until(Some(is_over))) {
+                    Some(unit) => self.run(unit),
+                    None => return,
+                }
+            }
+        });
+    }
+
+    fn take_injected(&self) -> Option<NonNull<Header>> {
         let injector = &self.shared.injector;
         let waiting = injector.len();
         if waiting == 0 {
@@ -342,7 +487,7 @@ impl<'p> Worker<'p> {
             self.note_queue();
             self.shared.notify();
         }
-        Some(self.claim(unit))
+        Some(unit)
     }
 
     /// The deque is at its fullest when a batch came in and before something is taken out.
@@ -351,12 +496,17 @@ impl<'p> Worker<'p> {
         let queue_high = &self.counters().queue_high;
         queue_high.raise_to(self.seat.deque.len() as u64);
     }
+}
 
-    pub(crate) fn claim(&self, unit: NonNull<Header>) -> UnitRef {
-        // SAFETY: everything in our queues was put there by `UnitRef::into_raw` and is taken out
-        // once: the queues hand out each entry to one taker.
-        unsafe { UnitRef::new(unit) }
-    }
+/// What was taken out of a queue, as a unit again.
+///
+/// # Safety
+/// `unit` comes from one of the pool's queues, and the caller is the one who took it out. Everything in
+/// there was put in by `UnitRef::into_raw`, and a queue hands out each entry to one taker.
+#[inline]
+pub(crate) unsafe fn claim(unit: NonNull<Header>) -> UnitRef {
+    // SAFETY: by the contract, this is the unit that was put in, and it has one owner.
+    unsafe { UnitRef::new(unit) }
 }
 
 fn most_eager(patience: &Patience) -> u32 {

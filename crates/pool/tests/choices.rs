@@ -243,8 +243,8 @@ fn join_with_a_longer(longer: Half) {
     };
     let short = || wait_until(|| has_begun.load(Ordering::Acquire));
     match longer {
-        Half::First => loxley_pool::join(long, short),
-        Half::Second => loxley_pool::join(short, long),
+        Half::First => loxley_pool::join_unordered(long, short),
+        Half::Second => loxley_pool::join_unordered(short, long),
     };
 }
 
@@ -258,12 +258,12 @@ fn begun_with() -> Half {
             let _is_the_second_here = begun.set(half);
         }
     };
-    loxley_pool::join(|| note(Half::First), || note(Half::Second));
+    loxley_pool::join_unordered(|| note(Half::First), || note(Half::Second));
     begun.into_inner().expect("one of them ran here")
 }
 
 #[test]
-fn a_join_begins_with_the_half_that_took_longer() {
+fn an_unordered_join_begins_with_the_half_that_took_longer() {
     let pool = Pool::builder().workers(2).build().expect("threads");
     pool.install(|| {
         assert_eq!(begun_with(), Half::First, "as it is written");
@@ -286,7 +286,7 @@ fn the_panic_of_the_first_half_is_passed_on_whichever_was_begun_with() {
             }
         };
         let joined = catch_unwind(AssertUnwindSafe(|| {
-            loxley_pool::join(|| throw(first), || throw(second));
+            loxley_pool::join_unordered(|| throw(first), || throw(second));
         }));
         let panic = joined.expect_err("one of them panics");
         *panic.downcast::<&str>().expect("what was thrown")

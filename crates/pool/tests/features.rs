@@ -182,6 +182,52 @@ fn a_group_never_has_more_in_flight_than_its_limit() {
 }
 
 #[test]
+fn units_that_are_cancelled_while_workers_come_for_them_are_all_counted() {
+    let pool = pool(2);
+    for _ in 0..100 {
+        let handles: Vec<_> = (0..20).map(|_| pool.spawn(|| ())).collect();
+        for handle in handles {
+            handle.cancel();
+        }
+        pool.install(|| {
+            loxley_pool::spawn(|| ()).cancel();
+        });
+        pool.wait_idle();
+    }
+    let late = pool.spawn(|| 5);
+    drop(pool);
+    assert_eq!(late.wait(), 5, "a handle outlives its pool");
+}
+
+#[test]
+fn closures_without_captures_run_as_often_as_they_were_spawned_into_a_scope() {
+    static FIRST: AtomicUsize = AtomicUsize::new(0);
+    static SECOND: AtomicUsize = AtomicUsize::new(0);
+    fn count(counter: &AtomicUsize) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+    for workers in [1, 2, 4] {
+        let pool = pool(workers);
+        pool.scope(|scope| {
+            for _ in 0..100 {
+                scope.spawn(|scope| {
+                    count(&FIRST);
+                    scope.spawn(|_| count(&SECOND));
+                });
+                scope.spawn(|_| count(&SECOND));
+            }
+        });
+    }
+    assert_eq!(FIRST.load(Ordering::Relaxed), 300);
+    assert_eq!(SECOND.load(Ordering::Relaxed), 600);
+    // One that panics stops the rest, as any other.
+    let caught = std::panic::catch_unwind(|| {
+        pool(2).scope(|scope| (0..50).for_each(|_| scope.spawn(|_| panic!("thrown"))));
+    });
+    assert!(caught.is_err());
+}
+
+#[test]
 fn futures_run_on_the_pool_and_wait_for_each_other() {
     for workers in [1, 2] {
         let pool = pool(workers);

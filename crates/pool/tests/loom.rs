@@ -37,6 +37,8 @@ mod sync;
 mod tally;
 #[path = "../src/top.rs"]
 mod top;
+#[path = "../src/unwind.rs"]
+mod unwind;
 
 use std::ptr::NonNull;
 
@@ -55,7 +57,7 @@ use priority::Priority;
 use ring::{Ring, RingOwner};
 use sleep::{LieDown, News, Sleep};
 use slot::{Slot, Waiter};
-use tally::Tally;
+use tally::{Remaining, Tally};
 use top::Steal;
 
 /// Counts how often each entry was taken.
@@ -250,6 +252,10 @@ fn a_deque_never_gives_away_what_is_older_than_a_mark() {
     });
 }
 
+fn push(injector: &Injector<AtomicUsize>, priority: Priority, entry: NonNull<AtomicUsize>) {
+    injector.push_between(priority, entry, || (), || ());
+}
+
 #[test]
 fn an_injector_gives_each_unit_to_one_taker() {
     loom::model(|| {
@@ -257,11 +263,11 @@ fn an_injector_gives_each_unit_to_one_taker() {
         let producer = {
             let model = Arc::clone(&model);
             thread::spawn(move || {
-                model.0.push(Priority::Normal, model.1.entry(0));
-                model.0.push(Priority::Highest, model.1.entry(1));
+                push(&model.0, Priority::Normal, model.1.entry(0));
+                push(&model.0, Priority::Highest, model.1.entry(1));
             })
         };
-        model.0.push(Priority::Normal, model.1.entry(2));
+        push(&model.0, Priority::Normal, model.1.entry(2));
         if let Some(unit) = model.0.pop_batch(1, take) {
             take(unit);
         }
@@ -281,8 +287,8 @@ fn an_urgent_unit_that_was_pushed_is_seen_as_urgent() {
         let producer = {
             let model = Arc::clone(&model);
             thread::spawn(move || {
-                model.0.push(Priority::Normal, model.1.entry(0));
-                model.0.push(Priority::High, model.1.entry(1));
+                push(&model.0, Priority::Normal, model.1.entry(0));
+                push(&model.0, Priority::High, model.1.entry(1));
                 model.2.store(true, Ordering::Release);
             })
         };
@@ -481,6 +487,103 @@ fn a_unit_is_never_left_with_everyone_asleep() {
     });
 }
 
+/// A unit that comes from outside, without a fence: the injector's lock orders what the producer and whoever goes to
+/// sleep see of each other.
+struct SubmitModel {
+    pool: SleepModel,
+    injector: Injector<AtomicUsize>,
+    book: Book,
+    stand_ins: AtomicUsize,
+}
+
+impl SubmitModel {
+    fn new() -> Self {
+        Self {
+            pool: SleepModel::new(1, 1),
+            injector: Injector::new(),
+            book: Book::new(1),
+            stand_ins: AtomicUsize::new(0),
+        }
+    }
+
+    fn submit(&self, priority: Priority) {
+        let needs_one = || self.pool.sleep.needs_a_thread();
+        let entry = self.book.entry(0);
+        if self
+            .injector
+            .push_between(priority, entry, || (), needs_one)
+        {
+            self.wake_or_start(self.pool.sleep.notify_after_fence(News::Spawned));
+        }
+    }
+
+    fn wake_or_start(&self, woken: Option<usize>) {
+        if woken.is_none() && self.pool.sleep.lacks_a_thread() {
+            self.stand_ins.fetch_add(1, Ordering::Relaxed);
+        }
+        self.pool.unpark(woken);
+    }
+}
+
+fn submit_model(priority: Priority) {
+    loom::model(move || {
+        let model = Arc::new(SubmitModel::new());
+        let worker = {
+            let model = Arc::clone(&model);
+            model.pool.sleep.enter();
+            thread::spawn(move || {
+                let sleep = &model.pool.sleep;
+                sleep.start_searching();
+                let unit = loop {
+                    if let Some(unit) = model.injector.pop_batch(0, take) {
+                        break unit;
+                    }
+                    let _may_look = sleep.lie_down(0);
+                    if !model.injector.is_surely_empty() && sleep.stay_awake(0) {
+                        continue;
+                    }
+                    while !sleep.take_woken(0) {
+                        model.pool.signals[0].park();
+                    }
+                };
+                take(unit);
+            })
+        };
+        model.submit(priority);
+        worker.join().unwrap();
+        model.book.every_entry_was_taken_once();
+    });
+}
+
+#[test]
+fn a_submitted_unit_is_never_left_with_everyone_asleep() {
+    submit_model(Priority::Normal);
+}
+
+#[test]
+fn an_urgent_submitted_unit_is_never_left_with_everyone_asleep() {
+    submit_model(Priority::High);
+}
+
+/// As `a_unit_finds_a_stand_in_when_everybody_waits`, for one that is submitted.
+#[test]
+fn a_submitted_unit_finds_a_stand_in_when_everybody_waits() {
+    loom::model(|| {
+        let model = Arc::new(SubmitModel::new());
+        model.pool.sleep.enter();
+        let producer = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || model.submit(Priority::Normal))
+        };
+        model.pool.sleep.leave();
+        if !model.injector.is_surely_empty() {
+            model.wake_or_start(model.pool.sleep.wake_one(News::Spawned));
+        }
+        producer.join().unwrap();
+        assert_ne!(model.stand_ins.load(Ordering::Relaxed), 0);
+    });
+}
+
 #[test]
 #[ignore = "long: two workers"]
 fn two_units_find_two_workers() {
@@ -571,6 +674,8 @@ fn a_unit_runs_or_is_cancelled_and_its_waiter_is_told() {
                 if let Some(body) = model.0.begin() {
                     model.1.fetch_add(1, Ordering::Relaxed);
                     model.0.finish(Ok(body));
+                } else {
+                    assert!(model.0.is_cancelled(), "whoever finds nothing knows why");
                 }
             })
         };
@@ -643,8 +748,8 @@ impl FollowModel {
             self.sleep.enter();
             self.waiter.unpark();
         }
-        let stranger = self.sleep.notify_after_fence(News::Join);
         let called = self.followers.call_others();
+        let stranger = self.sleep.notify_after_fence(News::Join);
         assert!(!called.contains(RUNNER) && !called.contains(STRANGER));
         if !called.is_empty() {
             self.waiter.unpark();
@@ -843,7 +948,8 @@ fn whoever_waits_for_a_handle_from_outside_gets_its_result() {
         while slot.add_waiter(Waiter::Task(std::sync::Arc::clone(&signal).into())) {
             signal.park();
         }
-        assert_eq!(slot.take().unwrap(), 8);
+        // SAFETY: only this thread takes.
+        assert_eq!(unsafe { slot.take() }.unwrap(), 8);
         runner.join().unwrap();
     });
 }
@@ -891,5 +997,102 @@ fn all_is_done_only_when_the_last_detached_unit_has_run() {
         }
         worker.join().unwrap();
         other.join().unwrap();
+    });
+}
+
+/// A worker that waits for another pool sleeps like one without work; whoever ends its wait comes after
+/// the change, and the list of sleepers has a lock.
+#[test]
+fn a_worker_that_waits_for_another_pool_wakes_at_the_end() {
+    loom::model(|| {
+        let model = Arc::new((SleepModel::new(1, 1), AtomicBool::new(false)));
+        model.0.sleep.enter();
+        let other = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || {
+                model.1.store(true, Ordering::Release);
+                if model.0.sleep.wake(0) {
+                    model.0.signals[0].unpark();
+                }
+            })
+        };
+        let (pool, is_over) = &*model;
+        pool.sleep.start_searching();
+        while !is_over.load(Ordering::Acquire) {
+            let _may_look = pool.sleep.lie_down(0);
+            if is_over.load(Ordering::Acquire) && pool.sleep.stay_awake(0) {
+                continue;
+            }
+            while !pool.sleep.take_woken(0) {
+                pool.signals[0].park();
+            }
+        }
+        let _was_last = pool.sleep.stop_searching();
+        other.join().unwrap();
+        assert!(!pool.sleep.is_crowded() && pool.sleep.idle() == 0);
+    });
+}
+
+/// The only thread goes to sleep in a wait while a unit comes in that it may not run: one of the two sees
+/// that somebody has to stand in.
+#[test]
+fn a_unit_finds_a_stand_in_when_everybody_waits() {
+    loom::model(|| {
+        let model = Arc::new((SleepModel::new(1, 1), AtomicUsize::new(0)));
+        model.0.sleep.enter();
+        let producer = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || {
+                let (pool, stand_ins) = &*model;
+                pool.work.fetch_add(1, Ordering::Release);
+                loom::sync::atomic::fence(Ordering::SeqCst);
+                let woken = pool.sleep.notify_after_fence(News::Spawned);
+                if woken.is_none() && pool.sleep.lacks_a_thread() {
+                    stand_ins.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        let (pool, stand_ins) = &*model;
+        pool.sleep.leave();
+        if pool.has_work() {
+            let woken = pool.sleep.wake_one(News::Spawned);
+            if woken.is_none() && pool.sleep.lacks_a_thread() {
+                stand_ins.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        producer.join().unwrap();
+        assert_ne!(stand_ins.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn the_last_unit_of_a_scope_from_elsewhere_wakes_its_caller_once() {
+    explore(2, || {
+        let scope = Arc::new((Remaining::new(), UnsafeCell::new([0; 2]), Signal::default()));
+        let unit = |index: usize| {
+            scope.0.add();
+            let scope = Arc::clone(&scope);
+            thread::spawn(move || {
+                // SAFETY: each unit has a place of its own.
+                scope
+                    .1
+                    .with(|places| unsafe { places.cast::<i32>().cast_mut().add(index).write(1) });
+                let last = scope.0.done(|| Arc::clone(&scope));
+                last.is_some_and(|scope| {
+                    scope.2.unpark();
+                    true
+                })
+            })
+        };
+        let units = [unit(0), unit(1)];
+        let was_last = scope.0.done(|| ()).is_some();
+        if !was_last {
+            scope.2.park();
+        }
+        assert!(scope.0.is_over());
+        // SAFETY: everything is over.
+        assert_eq!(scope.1.with(|places| unsafe { *places }), [1, 1]);
+        let woke = units.map(|unit| usize::from(unit.join().unwrap()));
+        assert_eq!(woke[0] + woke[1] + usize::from(was_last), 1);
     });
 }

@@ -10,8 +10,9 @@
 #![cfg(shuttle)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use loxley_pool::raw::{self, RawPool, RawScope, StandIns, Turns};
 use loxley_pool::{Patience, Pool, blocking, join};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner, thread};
@@ -266,5 +267,115 @@ fn a_panic_in_a_stolen_half_reaches_its_owner() {
         let thrown = caught.expect_err("the second half panics");
         assert_eq!(thrown.downcast_ref::<&str>(), Some(&"thrown"));
         assert_eq!(pool.install(|| fib(3)), 2);
+    });
+}
+
+/// The drop-in's pool: its threads are the caller's.
+fn raw_pool(threads: usize) -> (RawPool, Vec<thread::JoinHandle<()>>) {
+    let stand_ins = StandIns {
+        count: 1,
+        stack_size: None,
+    };
+    let pool = RawPool::new(threads, stand_ins, Arc::new(|_| ()));
+    let serve = |index| {
+        let pool = pool.clone();
+        thread::spawn(move || pool.serve(index, || (), || ()))
+    };
+    let threads = (0..threads).map(serve).collect();
+    (pool, threads)
+}
+
+fn end(pool: &RawPool, threads: Vec<thread::JoinHandle<()>>) {
+    pool.let_go();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn the_drop_in_waits_across_pools_while_each_goes_on() {
+    explore(|| {
+        let ((first, first_threads), (second, second_threads)) = (raw_pool(1), raw_pool(1));
+        let result = first.run(|_| second.run(|_| first.run(|_| fib(3))));
+        assert_eq!(result, 2);
+        end(&first, first_threads);
+        end(&second, second_threads);
+    });
+}
+
+#[test]
+fn the_drop_in_ends_its_scopes_from_elsewhere_and_its_broadcasts() {
+    explore(|| {
+        let (pool, threads) = raw_pool(2);
+        let count = AtomicUsize::new(0);
+        RawScope::in_place(pool.clone(), Turns::Oldest, |scope| {
+            for _ in 0..3 {
+                scope.spawn(|scope| {
+                    scope.spawn(|_| {
+                        count.fetch_add(1, Ordering::Relaxed);
+                    });
+                });
+            }
+        });
+        assert_eq!(count.into_inner(), 3);
+        assert_eq!(pool.broadcast(|index| index), [0, 1]);
+        assert_eq!(pool.run(|_| pool.broadcast(|index| index)), [0, 1]);
+        end(&pool, threads);
+    });
+}
+
+#[test]
+fn the_drop_in_runs_what_was_spawned_before_it_ends() {
+    explore(|| {
+        let (pool, threads) = raw_pool(2);
+        let count = Arc::new(AtomicUsize::new(0));
+        for turn in 0..3 {
+            let (inner, count) = (pool.clone(), Arc::clone(&count));
+            pool.keep();
+            let body = move || {
+                inner.keep();
+                inner.spawn(move || {
+                    count.fetch_add(1, Ordering::Relaxed);
+                });
+            };
+            if turn == 1 {
+                pool.spawn_fifo(body);
+            } else {
+                pool.spawn(body);
+            }
+        }
+        end(&pool, threads);
+        assert_eq!(count.load(Ordering::Relaxed), 3);
+    });
+}
+
+/// A stand-in runs what those who wait may not, and has the number of one of them when it asks.
+#[test]
+fn the_drop_in_never_gives_one_number_to_two_threads_that_run() {
+    explore(|| {
+        let (pool, threads) = raw_pool(2);
+        let in_use = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+        let use_number = |in_use: &[AtomicBool; 2]| {
+            let number = raw::current_index().expect("a thread of the pool");
+            assert!(
+                !in_use[number].swap(true, Ordering::SeqCst),
+                "{number} twice"
+            );
+            thread::yield_now();
+            in_use[number].store(false, Ordering::SeqCst);
+        };
+        for _ in 0..2 {
+            let in_use = Arc::clone(&in_use);
+            pool.keep();
+            pool.spawn(move || use_number(&in_use));
+        }
+        pool.run(|_| {
+            RawScope::in_place(pool.clone(), Turns::Newest, |scope| {
+                scope.spawn(|_| use_number(&in_use));
+                use_number(&in_use);
+            });
+            use_number(&in_use);
+        });
+        end(&pool, threads);
     });
 }

@@ -7,6 +7,10 @@ use std::time::{Duration, Instant};
 
 use loxley_pool::{Pool, join};
 
+#[path = "support/patience.rs"]
+mod patience;
+use patience::within_a_minute;
+
 fn pool(workers: usize) -> Pool {
     Pool::builder().workers(workers).build().expect("threads")
 }
@@ -17,23 +21,6 @@ fn rounds(short: usize) -> usize {
         10 * short
     } else {
         short
-    }
-}
-
-/// Fails instead of hanging when something deadlocks.
-fn within_a_minute<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static) -> R {
-    let (send, receive) = std::sync::mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        let result = body();
-        send.send(()).ok();
-        result
-    });
-    match receive.recv_timeout(Duration::from_secs(60)) {
-        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("it hangs"),
-        _ => match thread.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        },
     }
 }
 

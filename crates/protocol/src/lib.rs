@@ -2,17 +2,18 @@
 //! `proto/agent.proto`, which explains the conversation.
 //!
 //! Only shapes live here. Who may say what when is the business of the two ends.
+//!
+//! `generated.rs` is committed, so that a build needs no compiler of protocols: that one takes longer to build than
+//! the rest of the crate. A test compares the two, and writes the file anew with `LOXLEY_UPDATE=1`.
 
-mod generated {
-    #![expect(
-        missing_docs,
-        clippy::all,
-        clippy::allow_attributes,
-        unused_qualifications,
-        reason = "written by a machine; the comments are in the .proto file"
-    )]
-    tonic::include_proto!("loxley.agent.v1");
-}
+#[expect(
+    clippy::all,
+    clippy::allow_attributes,
+    unused_qualifications,
+    reason = "written by a machine; the comments are in the .proto file"
+)]
+#[rustfmt::skip]
+mod generated;
 
 pub use generated::{
     AgentFrame, Amount, Assign, Cancel, Checkpoint, Farewell, Finished, Hello, Outcome, Output,
@@ -20,8 +21,20 @@ pub use generated::{
     agents_server,
 };
 
-/// The version of the protocol that this build speaks.
-pub const VERSION: u32 = 1;
+/// The version of the protocol that this build speaks. An agent and a server that are one version apart speak the
+/// older one: so a new version only adds, and what it no longer uses is understood for one version more. Version 3:
+/// the welcome says which one that is.
+pub const VERSION: u32 = 3;
+
+/// Versions before this one are not understood, however near they are.
+const OLDEST: u32 = 2;
+
+/// The version that a peer of version `theirs` and we have in common, if there is one.
+#[must_use]
+pub fn common_version(theirs: u32) -> Option<u32> {
+    let near = theirs.abs_diff(VERSION) <= 1 && theirs >= OLDEST;
+    near.then_some(theirs.min(VERSION))
+}
 
 /// The largest frame, in bytes. Whoever sends more is cut off.
 pub const FRAME_MAX: usize = 16 << 20;
@@ -34,33 +47,3 @@ pub const TAIL_MAX: usize = 256 << 10;
 
 /// The longest text of one entry of an array, in bytes.
 pub const ENTRY_MAX: usize = 1 << 20;
-
-/// A word of a command with the entry filled in: `{}` stands for its text, `{#}` for its number from 1.
-/// The entry itself is not looked into, so an entry `{#}` stays what it is.
-///
-/// ```
-/// use loxley_protocol::fill_in;
-/// assert_eq!(fill_in("{#}-{}.log", "a{}b", 7), "7-a{}b.log");
-/// assert_eq!(fill_in("{ } {x", "a", 1), "{ } {x");
-/// ```
-#[must_use]
-pub fn fill_in(word: &str, entry: &str, number: u64) -> String {
-    let mut filled = String::with_capacity(word.len() + entry.len());
-    let mut rest = word;
-    while let Some(at) = rest.find('{') {
-        filled.push_str(&rest[..at]);
-        rest = &rest[at..];
-        if let Some(after) = rest.strip_prefix("{}") {
-            filled.push_str(entry);
-            rest = after;
-        } else if let Some(after) = rest.strip_prefix("{#}") {
-            filled.push_str(&number.to_string());
-            rest = after;
-        } else {
-            filled.push('{');
-            rest = &rest[1..];
-        }
-    }
-    filled.push_str(rest);
-    filled
-}

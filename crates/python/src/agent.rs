@@ -9,7 +9,7 @@ use pyo3::PyTraverseError;
 use pyo3::exceptions::PyTypeError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyDict, PyList, PyString};
 
 use crate::engine::{Engine, Profile};
 use crate::queue::TaskQueue;
@@ -41,6 +41,9 @@ pub(crate) struct Agent {
     /// Tasks it failed. The program counts them.
     #[pyo3(get)]
     total_failed: u64,
+    /// Whatever a program notes of how well it does. Nobody else looks at it.
+    #[pyo3(get, set)]
+    performance_history: Py<PyAny>,
     cpu: f64,
     memory: u64,
     resources: Option<Py<PyDict>>,
@@ -60,7 +63,8 @@ enum Home {
 impl Agent {
     #[new]
     #[pyo3(signature = (agent_id, capabilities=None, *, current_task=None, total_completed=0,
-        total_failed=0, cpu=0.0, memory=0, resources=None, holds=Vec::new()))]
+        total_failed=0, performance_history=None, cpu=0.0, memory=0, resources=None,
+        holds=Vec::new()))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
@@ -69,6 +73,7 @@ impl Agent {
         current_task: Option<Py<PyAny>>,
         total_completed: u64,
         total_failed: u64,
+        performance_history: Option<Py<PyAny>>,
         cpu: f64,
         memory: u64,
         resources: Option<Py<PyDict>>,
@@ -82,12 +87,13 @@ impl Agent {
         }
         Ok(Self {
             agent_id,
-            capabilities: pyo3::types::PySet::new(py, names(&skills)?)?
-                .into_any()
-                .unbind(),
+            // Their names alone; in Python they become what tells of changes.
+            capabilities: PyList::new(py, names(&skills)?)?.into_any().unbind(),
             current_task,
             total_completed,
             total_failed,
+            performance_history: performance_history
+                .unwrap_or_else(|| PyDict::new(py).into_any().unbind()),
             cpu,
             memory,
             resources,
@@ -96,7 +102,7 @@ impl Agent {
         })
     }
 
-    /// What it can do: a set of names. Changing it counts at once.
+    /// What it can do: names. Changing them counts at once.
     #[getter]
     fn get_capabilities(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         Ok(slf.borrow().capabilities.clone_ref(slf.py()))
@@ -250,6 +256,7 @@ impl Agent {
         visit.call(&self.agent_id)?;
         visit.call(&self.capabilities)?;
         visit.call(&self.current_task)?;
+        visit.call(&self.performance_history)?;
         visit.call(&self.resources)?;
         if let Home::Own(queue) = &self.home {
             queue.iter().try_for_each(|task| visit.call(task))?;

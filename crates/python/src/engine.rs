@@ -7,23 +7,23 @@
 //! What must stay true: the lock is held for one `handle` and the memory operations around it. No
 //! Python code runs under it; tasks that leave are handed to the caller, who drops them outside.
 
-use std::collections::{HashMap, HashSet};
-use std::mem;
+use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
 
+use loxley_driver::{Directory, Driver, data_key};
 use loxley_model::{
-    AgentId, AgentSpec, DataKey, JobId, JobSpec, Locality, NameError, Names, ResourceId, Resources,
-    SkillId, SkillSet, Span, TaskId, TaskKind, TaskSpec, Time, Unplaceable,
+    AgentId, AgentSpec, JobId, JobSpec, Locality, NameError, Resources, SkillSet, Span, TaskId,
+    TaskKind, TaskSpec, Time, Unplaceable,
 };
 use loxley_policy::{
-    Action, Config, Ending, Input, Leftovers, Report, Scheduler as Core, SubmitError, Taking,
+    Action, Config, Ending, Input, Leftovers, Reason, Report, Scheduler, SubmitError, Taking,
 };
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
 use crate::metrics::HandTallies;
+use crate::samples::QueueSamples;
 use crate::task::{Description, Task, wall_clock};
 
 pub(crate) struct Engine {
@@ -37,12 +37,10 @@ pub(crate) struct Engine {
 
 /// Everything behind the lock.
 pub(crate) struct Books {
-    pub(crate) core: Core,
+    pub(crate) driver: Driver,
+    pub(crate) directory: Directory,
     pub(crate) tallies: HandTallies,
-    skills: Names<SkillId>,
-    resources: Names<ResourceId>,
-    data: HashMap<String, DataKey>,
-    kinds: HashSet<Arc<TaskKind>>,
+    pub(crate) samples: QueueSamples,
     tasks: HashMap<TaskId, Entry>,
     next_task: u64,
     next_job: u64,
@@ -50,13 +48,14 @@ pub(crate) struct Books {
     /// Which thread makes time pass; it ends when this is no longer its number.
     ticker: Option<u64>,
     tickers: u64,
-    actions: Vec<Action>,
 }
 
 /// A task on a queue.
 struct Entry {
     task: Py<Task>,
     spec: TaskSpec,
+    /// On whose queue.
+    agent: Option<AgentId>,
 }
 
 /// What an agent says of itself.
@@ -74,7 +73,10 @@ pub(crate) struct Profile {
 #[derive(Default)]
 struct Answer {
     refused: Option<Box<[SubmitError]>>,
-    given: Option<TaskId>,
+    queued: Vec<(TaskId, AgentId)>,
+    stolen: Option<TaskId>,
+    /// There was nothing to steal, and that was counted as a failure.
+    found_nothing: bool,
     left: Vec<TaskId>,
     moved: u32,
 }
@@ -83,19 +85,16 @@ impl Engine {
     pub(crate) fn new(config: Config) -> Arc<Self> {
         Arc::new(Self {
             books: Mutex::new(Books {
-                core: Core::new(config, Time::ZERO),
+                driver: Driver::new(config, Time::ZERO),
+                directory: Directory::default(),
                 tallies: HandTallies::default(),
-                skills: Names::new(),
-                resources: Names::new(),
-                data: HashMap::new(),
-                kinds: HashSet::new(),
+                samples: QueueSamples::default(),
                 tasks: HashMap::new(),
                 next_task: 0,
                 next_job: 0,
                 next_agent: 0,
                 ticker: None,
                 tickers: 0,
-                actions: Vec::new(),
             }),
             alarm: Condvar::new(),
             begin: Instant::now(),
@@ -132,11 +131,37 @@ impl Engine {
         };
         let id = spec.id;
         let tasks = [spec.clone()].into();
-        books.tasks.insert(id, Entry { task, spec });
+        books.put_down(task, spec);
         let answer = books.feed(now, Input::TasksSubmitted { job, tasks });
         let turned_away = answer.refused.and_then(|_| books.tasks.remove(&id));
+        if turned_away.is_none() {
+            books.sample();
+        }
         drop(books);
         Ok(turned_away.is_none())
+    }
+
+    /// The agent that would get a task now; none when nobody can do it.
+    pub(crate) fn best_agent(
+        &self,
+        py: Python<'_>,
+        task: &Description,
+    ) -> PyResult<Option<AgentId>> {
+        let mut books = self.books(py);
+        let now = self.now();
+        let spec = books.spec(now, self.began_at, task)?;
+        let job = JobSpec {
+            unplaceable: Unplaceable::Refuse,
+            ..books.job()
+        };
+        let (id, tasks) = (spec.id, [spec].into());
+        let answer = books.feed(now, Input::TasksSubmitted { job, tasks });
+        if answer.refused.is_some() {
+            return Ok(None);
+        }
+        books.feed(now, Input::TaskTaken(Taking::Task(id)));
+        let found = answer.queued.iter().find(|(task, _)| *task == id);
+        Ok(found.map(|(_, agent)| *agent))
     }
 
     /// Puts a task on a queue.
@@ -150,13 +175,7 @@ impl Engine {
         let mut books = self.books(py);
         let now = self.now();
         let spec = books.spec(now, self.began_at, description)?;
-        books.tasks.insert(
-            spec.id,
-            Entry {
-                task,
-                spec: spec.clone(),
-            },
-        );
+        books.put_down(task, spec.clone());
         books.put_on_queue(now, agent, spec);
         Ok(())
     }
@@ -172,28 +191,34 @@ impl Engine {
     /// Takes the task at this place of a queue.
     pub(crate) fn take_at(&self, py: Python<'_>, agent: AgentId, at: usize) -> Option<Py<Task>> {
         let books = self.books(py);
-        let task = *books.core.queue_of(agent)?.get(at)?;
+        let task = *books.core().queue_of(agent)?.get(at)?;
         drop(books);
         self.take(py, Taking::Task(task))
     }
 
-    /// Lets an agent steal: what it got is its own.
+    /// Lets an agent steal: what it got is on its queue.
     pub(crate) fn steal(&self, py: Python<'_>, agent: AgentId) -> Option<Py<Task>> {
         let mut books = self.books(py);
-        let now = self.now();
-        let given = books.feed(now, Input::StealRequested { agent }).given?;
-        books.feed(now, Input::TaskTaken(Taking::Task(given)));
-        books.tasks.remove(&given).map(|entry| entry.task)
+        let input = Input::StealRequested {
+            agent,
+            onto_queue: true,
+        };
+        let answer = books.feed(self.now(), input);
+        if answer.found_nothing && !books.is_anybody_busy() {
+            books.tallies.take_back_attempt();
+        }
+        let stolen = answer.stolen?;
+        Some(books.tasks[&stolen].task.clone_ref(py))
     }
 
     pub(crate) fn queue_len(&self, py: Python<'_>, agent: AgentId) -> usize {
-        self.books(py).core.queue_len(agent).unwrap_or(0)
+        self.books(py).core().queue_len(agent).unwrap_or(0)
     }
 
     /// The tasks of a queue, in order.
     pub(crate) fn queue(&self, py: Python<'_>, agent: AgentId) -> Vec<Py<Task>> {
         let books = self.books(py);
-        let ids = books.core.queue_of(agent).unwrap_or_default();
+        let ids = books.core().queue_of(agent).unwrap_or_default();
         ids.iter()
             .map(|task| books.tasks[task].task.clone_ref(py))
             .collect()
@@ -224,7 +249,7 @@ impl Engine {
         let now = self.now();
         // Checked before anything changes.
         books.agent_spec(id, profile)?;
-        let queue = books.core.queue_of(id).unwrap_or_default();
+        let queue = books.core().queue_of(id).unwrap_or_default();
         let specs: Vec<TaskSpec> = queue
             .iter()
             .map(|task| books.tasks[task].spec.clone())
@@ -251,6 +276,7 @@ impl Engine {
     pub(crate) fn leave(&self, py: Python<'_>, agent: AgentId) -> Vec<Py<Task>> {
         let mut books = self.books(py);
         let tasks = Leftovers::Return;
+        books.samples.changed(agent);
         let left = books
             .feed(self.now(), Input::AgentLeft { agent, tasks })
             .left;
@@ -263,8 +289,9 @@ impl Engine {
     /// Unregisters an agent; what was on its queue goes to others.
     pub(crate) fn replace(&self, py: Python<'_>, agent: AgentId) {
         let tasks = Leftovers::Requeue;
-        self.books(py)
-            .feed(self.now(), Input::AgentLeft { agent, tasks });
+        let mut books = self.books(py);
+        books.samples.changed(agent);
+        books.feed(self.now(), Input::AgentLeft { agent, tasks });
     }
 
     // The whole.
@@ -275,27 +302,28 @@ impl Engine {
             .moved
     }
 
+    pub(crate) fn is_started(&self, py: Python<'_>) -> bool {
+        self.books(py).ticker.is_some()
+    }
+
     pub(crate) fn reload(&self, py: Python<'_>, config: Config) {
         self.books(py)
             .feed(self.now(), Input::ConfigChanged(Box::new(config)));
         self.alarm.notify_all();
     }
 
-    /// Lets time pass: rebalancing and samples, at their intervals.
-    pub(crate) fn start(self: &Arc<Self>, py: Python<'_>) {
+    /// Lets time pass, once somebody runs it: rebalancing and samples, at their intervals. None when it
+    /// passes already.
+    pub(crate) fn start(self: &Arc<Self>, py: Python<'_>) -> Option<Ticker> {
         let mut books = self.books(py);
         if books.ticker.is_some() {
-            return;
+            return None;
         }
         books.tickers += 1;
         let number = books.tickers;
         books.ticker = Some(number);
-        drop(books);
         let engine = Arc::downgrade(self);
-        thread::Builder::new()
-            .name("loxley-ticker".into())
-            .spawn(move || tick(&engine, number))
-            .expect("a thread can be started");
+        Some(Ticker { engine, number })
     }
 
     pub(crate) fn stop(&self, py: Python<'_>) {
@@ -310,7 +338,21 @@ impl Drop for Engine {
     }
 }
 
-/// The thread that makes time pass. It never touches a Python object.
+/// Makes time pass for a scheduler, in a thread of its own.
+#[pyclass(module = "loxley._core", frozen)]
+pub(crate) struct Ticker {
+    engine: Weak<Engine>,
+    number: u64,
+}
+
+#[pymethods]
+impl Ticker {
+    /// Runs until the scheduler is stopped or forgotten, without the interpreter's lock.
+    fn __call__(&self, py: Python<'_>) {
+        py.detach(|| tick(&self.engine, self.number));
+    }
+}
+
 fn tick(engine: &Weak<Engine>, number: u64) {
     /// How long a thread may go on after its scheduler was forgotten.
     const LONGEST: Duration = Duration::from_millis(200);
@@ -320,7 +362,7 @@ fn tick(engine: &Weak<Engine>, number: u64) {
             return;
         }
         let now = engine.now();
-        let due = books.core.next_timer();
+        let due = books.core().next_timer();
         if due.is_some_and(|due| due <= now) {
             books.feed(now, Input::Tick);
             continue;
@@ -331,28 +373,82 @@ fn tick(engine: &Weak<Engine>, number: u64) {
 }
 
 impl Books {
+    /// What decides.
+    pub(crate) fn core(&self) -> &Scheduler {
+        self.driver.scheduler()
+    }
+
     /// Tells the core a fact, and notes what it says.
     fn feed(&mut self, now: Time, input: Input) -> Answer {
-        let mut actions = mem::take(&mut self.actions);
-        self.core.handle(now, input, &mut actions);
+        self.driver.tell(now, input);
         let mut answer = Answer::default();
-        for action in actions.drain(..) {
+        while let Some(action) = self.driver.next_action() {
             match action {
-                Action::Assign { task, .. } => answer.given = Some(task),
+                Action::Report(Report::Queued {
+                    task,
+                    agent,
+                    reason,
+                }) => {
+                    if let Some(entry) = self.tasks.get_mut(&task) {
+                        let before = entry.agent.replace(agent);
+                        before
+                            .into_iter()
+                            .for_each(|agent| self.samples.changed(agent));
+                    }
+                    self.samples.changed(agent);
+                    answer.queued.push((task, agent));
+                    // Of a batch the first is what was asked for.
+                    let is_first = answer.stolen.is_none();
+                    if is_first && matches!(reason, Reason::Stolen(_)) {
+                        answer.stolen = Some(task);
+                    }
+                }
+                Action::Report(Report::NothingToSteal(_)) => answer.found_nothing = true,
                 Action::Report(Report::Refused { errors, .. }) => answer.refused = Some(errors),
-                Action::Report(Report::Rebalanced { moved }) => answer.moved = moved,
+                Action::Report(Report::Rebalanced { moved }) => {
+                    answer.moved = moved;
+                    if moved > 0 {
+                        self.tallies.rebalanced();
+                    }
+                }
                 Action::Report(Report::Finished {
                     task,
                     ending: Ending::Returned,
                     ..
                 }) => {
+                    let agent = self.tasks.get(&task).and_then(|entry| entry.agent);
+                    agent
+                        .into_iter()
+                        .for_each(|agent| self.samples.changed(agent));
                     answer.left.push(task);
                 }
                 _ => {}
             }
         }
-        self.actions = actions;
         answer
+    }
+
+    /// Notes a task that is about to be on a queue.
+    fn put_down(&mut self, task: Py<Task>, spec: TaskSpec) {
+        let agent = None;
+        self.tasks.insert(spec.id, Entry { task, spec, agent });
+    }
+
+    /// Whether there is an agent to steal from.
+    fn is_anybody_busy(&self) -> bool {
+        let core = self.core();
+        let threshold = u64::from(core.config().thresholds.busy_threshold);
+        core.counts().queued > threshold && core.metrics().busy_agents > 0
+    }
+
+    /// How long the queues are at this moment.
+    fn sample(&mut self) {
+        if self.core().config().metrics.track_utilization {
+            let core = self.driver.scheduler();
+            let length = |agent| core.queue_len(agent).map(|len| len as u64);
+            self.samples
+                .take(wall_clock(), core.counts().queued, length);
+        }
     }
 
     fn job(&mut self) -> JobSpec {
@@ -366,7 +462,7 @@ impl Books {
             needs: self.amounts(task.cpu, task.memory, &task.resources)?,
             ..TaskKind::default()
         };
-        let kind = self.kind(kind);
+        let kind = self.directory.kind(kind);
         self.next_task += 1;
         let deadline = task.deadline.map(|at| {
             let left = Span::try_from_secs_f64(at - began_at).unwrap_or(Span::ZERO);
@@ -378,7 +474,7 @@ impl Books {
             cost: task.cost,
             deadline,
             locality: task.locality.as_ref().map(|name| Locality {
-                key: self.data_key(name),
+                key: data_key(name),
                 transfer: Span::ZERO,
             }),
             ..TaskSpec::new(TaskId(self.next_task), kind)
@@ -394,17 +490,9 @@ impl Books {
         assert!(refused.is_none(), "a queue refused a task: {refused:?}");
     }
 
-    fn kind(&mut self, kind: TaskKind) -> Arc<TaskKind> {
-        if let Some(known) = self.kinds.get(&kind) {
-            return Arc::clone(known);
-        }
-        let kind = Arc::new(kind);
-        self.kinds.insert(Arc::clone(&kind));
-        kind
-    }
-
     fn join(&mut self, now: Time, id: AgentId, profile: &Profile) -> PyResult<()> {
         let spec = self.agent_spec(id, profile)?;
+        self.samples.changed(id);
         self.feed(now, Input::AgentJoined(spec.into()));
         self.feed(
             now,
@@ -420,36 +508,19 @@ impl Books {
     fn agent_spec(&mut self, id: AgentId, profile: &Profile) -> PyResult<AgentSpec> {
         Ok(AgentSpec {
             resources: self.amounts(profile.cpu, profile.memory, &profile.resources)?,
-            holds: profile
-                .holds
-                .iter()
-                .map(|name| self.data_key(name))
-                .collect(),
+            holds: profile.holds.iter().map(|name| data_key(name)).collect(),
             ..AgentSpec::new(id, self.skill_set(&profile.skills)?)
         })
     }
 
     fn skill_set(&mut self, names: &[String]) -> PyResult<SkillSet> {
-        let ids: Result<Vec<SkillId>, NameError> =
-            names.iter().map(|name| self.skills.intern(name)).collect();
-        Ok(ids.map_err(bad_name)?.into())
+        self.directory.skill_set(names).map_err(bad_name)
     }
 
     fn amounts(&mut self, cpu: f64, memory: u64, named: &[(String, u64)]) -> PyResult<Resources> {
-        let named = named.iter().map(|(name, amount)| {
-            let id = self.resources.intern(name).map_err(bad_name)?;
-            Ok((id, *amount))
-        });
-        Ok(Resources {
-            cpu_milli: (cpu * 1000.0) as u64,
-            memory_bytes: memory,
-            named: named.collect::<PyResult<_>>()?,
-        })
-    }
-
-    fn data_key(&mut self, name: &str) -> DataKey {
-        let next = DataKey(self.data.len() as u64);
-        *self.data.entry(name.to_owned()).or_insert(next)
+        let named = named.iter().map(|(name, amount)| (name.as_str(), *amount));
+        let amounts = self.directory.amounts((cpu * 1000.0) as u64, memory, named);
+        amounts.map_err(bad_name)
     }
 }
 

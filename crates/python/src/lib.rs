@@ -15,12 +15,14 @@
 //! Python object included; and whoever waits, waits without the interpreter's lock.
 
 mod agent;
-mod crew;
 mod engine;
 mod metrics;
 mod partition;
+mod pickles;
+mod process_pool;
 mod queue;
 mod remote;
+mod samples;
 mod scheduler;
 mod simulate;
 mod task;
@@ -34,14 +36,16 @@ mod _core {
     #[pymodule_export]
     use crate::agent::Agent;
     #[pymodule_export]
-    use crate::crew::{BalanceReport, Hub, WorkerLine};
-    #[pymodule_export]
     use crate::metrics::Metrics;
     #[pymodule_export]
     use crate::partition::{
         Advice, Router, advise_costs, batch_items, equal_chunks, fit_memory, fitting_grain,
         largest_to_least, near, weighted_ranges,
     };
+    #[pymodule_export]
+    use crate::pickles::is_plain;
+    #[pymodule_export]
+    use crate::process_pool::{BalanceReport, Hub, WorkerLine};
     #[pymodule_export]
     use crate::queue::TaskQueue;
     #[pymodule_export]

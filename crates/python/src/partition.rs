@@ -285,6 +285,10 @@ impl Router {
     fn __len__(&self) -> usize {
         self.router.len()
     }
+
+    fn __repr__(&self) -> String {
+        format!("<Router of {} workers>", self.router.len())
+    }
 }
 
 impl Router {
@@ -343,6 +347,16 @@ impl Advice {
             Ok(record)
         };
         self.0.trials.iter().map(show).collect()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Advice({:?}, {:?})", self.strategy(), self.explanation())
+    }
+
+    /// For notebooks.
+    fn _repr_html_(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let html = slf.py().import("loxley._html")?;
+        html.call_method1("advice_table", (slf,))?.extract()
     }
 
     fn __str__(&self) -> String {

@@ -1,14 +1,17 @@
 //! A Loxley server from Python: asking it, and serving it. Requests and answers are JSON here;
 //! `loxley.Client` makes futures of them.
+//!
+//! A result that is too large for the journal is written to the server in pieces, beside it; what the
+//! task returns then is a reference to it.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use loxley_agent::{Agent, AgentOptions, Call, FunctionError, Functions, Stopper};
-use loxley_api::{Access, JobRequest, TaskFilter};
-use loxley_client::{Client, ClientError, access_path};
+use loxley_api::{Access, EventKind, JobRequest, RESULT_INLINE_MAX, TaskEnd, TaskFilter};
+use loxley_client::{Client, ClientError, Events, access_path};
 use loxley_model::{JobId, TaskId};
 use pyo3::exceptions::{PyConnectionError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -24,20 +27,103 @@ const LOOK_UP: Duration = Duration::from_millis(100);
 pub(crate) struct ServerClient {
     runtime: Runtime,
     client: Client,
+    news: Arc<News>,
 }
+
+/// What was heard of the server and not looked at yet.
+#[derive(Default)]
+struct News {
+    heard: Mutex<Heard>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct Heard {
+    /// Tasks and jobs that are over.
+    tasks: Vec<u64>,
+    jobs: Vec<u64>,
+    /// Others may be over too.
+    missed: bool,
+    listens: bool,
+}
+
+/// How a task ended: its number, its state, what it returned, why it failed, and what was said of that.
+type Ended<'py> = (
+    u64,
+    &'static str,
+    Option<Bound<'py, PyBytes>>,
+    Option<String>,
+    Option<String>,
+);
 
 #[pymethods]
 impl ServerClient {
     #[new]
     #[pyo3(signature = (access=None))]
     fn new(access: Option<PathBuf>) -> PyResult<Self> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("loxley-client")
-            .enable_all()
-            .build()?;
+        let runtime = runtime()?;
         let client = Client::new(&read_access(access)?).map_err(refusal)?;
-        Ok(Self { runtime, client })
+        Ok(Self {
+            runtime,
+            client,
+            news: Arc::default(),
+        })
+    }
+
+    /// Hears from now on of every task and job that ends.
+    fn listen(&self, py: Python<'_>) -> PyResult<()> {
+        if self.news.heard().listens {
+            return Ok(());
+        }
+        let mut events = self.client.ends_from_now_on();
+        self.block(py, events.connect())?.map_err(refusal)?;
+        self.news.heard().listens = true;
+        self.runtime.spawn(hear(events, Arc::clone(&self.news)));
+        Ok(())
+    }
+
+    /// Waits no longer than `seconds` for something to end. Returns the tasks and the jobs that did, and
+    /// whether others may have of which nobody told.
+    fn wait_for_ends(&self, py: Python<'_>, seconds: f64) -> (Vec<u64>, Vec<u64>, bool) {
+        let limit = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO);
+        py.detach(|| {
+            let nothing = |heard: &mut Heard| {
+                heard.tasks.is_empty() && heard.jobs.is_empty() && !heard.missed
+            };
+            let heard = self.news.heard();
+            let waited = self.news.more.wait_timeout_while(heard, limit, nothing);
+            let (mut heard, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            let tasks = std::mem::take(&mut heard.tasks);
+            let jobs = std::mem::take(&mut heard.jobs);
+            (tasks, jobs, std::mem::take(&mut heard.missed))
+        })
+    }
+
+    /// Lets whoever waits for ends look around.
+    fn wake(&self) {
+        self.news.tell(|heard| heard.missed = true);
+    }
+
+    /// As if the server had told of the ends of these tasks and jobs.
+    fn hear_of(&self, tasks: Vec<u64>, jobs: Vec<u64>) {
+        self.news.tell(|heard| {
+            heard.tasks.extend(tasks);
+            heard.jobs.extend(jobs);
+        });
+    }
+
+    /// How tasks ended, at most 1,000; those that are not over are left out, and maybe some more.
+    /// Results that are kept in files of their own are brought along.
+    fn ends<'py>(&self, py: Python<'py>, tasks: Vec<u64>) -> PyResult<Vec<Ended<'py>>> {
+        let tasks: Vec<TaskId> = tasks.into_iter().map(TaskId).collect();
+        let ends = self.block(py, self.client.ends(&tasks))?.map_err(refusal)?;
+        let show = |end: TaskEnd| {
+            let last = end.last.unwrap_or_default();
+            let result = end.result.map(|result| PyBytes::new(py, &result.0));
+            let state = end.state.name();
+            (end.id.0, state, result, last.failure, last.message)
+        };
+        Ok(ends.into_iter().map(show).collect())
     }
 
     /// Where the server is.
@@ -145,6 +231,32 @@ impl ServerClient {
     }
 }
 
+impl News {
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut Heard)) {
+        change(&mut self.heard());
+        self.more.notify_all();
+    }
+}
+
+/// Notes what the server tells, for as long as there is somebody to look at it.
+async fn hear(mut events: Events, news: Arc<News>) {
+    loop {
+        match events.next().await {
+            Ok(event) => match event.kind {
+                EventKind::TaskEnded { task, .. } => news.tell(|heard| heard.tasks.push(task.0)),
+                EventKind::JobEnded { job, .. } => news.tell(|heard| heard.jobs.push(job.0)),
+                _ => news.tell(|heard| heard.missed = true),
+            },
+            // Whoever waits looks by itself now and then.
+            Err(_) => tokio::time::sleep(Duration::from_secs(5)).await,
+        }
+    }
+}
+
 /// An agent that serves a server until it is stopped.
 #[pyclass(module = "loxley._core", frozen)]
 pub(crate) struct ServingAgent {
@@ -173,11 +285,20 @@ impl ServingAgent {
         holds: Vec<String>,
         functions: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
+        let access = read_access(access)?;
+        let keeper = Arc::new(Keeper {
+            runtime: Some(runtime()?),
+            client: Client::new(&access).map_err(refusal)?,
+        });
         let mut offered = Functions::default();
         for (name, function) in functions {
             let function = Arc::new(function.unbind());
             let name: String = name.extract()?;
-            offered = offered.with(&name, move |call| run(&function, call));
+            let keeper = Arc::clone(&keeper);
+            offered = offered.with(&name, move |call| {
+                let result = run(&function, call)?;
+                keeper.keep(call, result)
+            });
         }
         let options = AgentOptions {
             skills,
@@ -189,7 +310,7 @@ impl ServingAgent {
             zone,
             holds,
             functions: offered,
-            ..AgentOptions::new(read_access(access)?, name)
+            ..AgentOptions::new(access, name)
         };
         let agent = Agent::new(options);
         let stopper = agent.stopper();
@@ -241,6 +362,48 @@ impl ServingAgent {
     }
 }
 
+/// Keeps what is too large for the journal beside it.
+struct Keeper {
+    /// There until the end.
+    runtime: Option<Runtime>,
+    client: Client,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // The last one to let go of it is the agent's own runtime, which may not wait for another.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Keeper {
+    /// The result, or a reference to where it is kept.
+    fn keep(&self, call: &Call<'_>, result: Vec<u8>) -> Result<Vec<u8>, FunctionError> {
+        let Some(runtime) = self
+            .runtime
+            .as_ref()
+            .filter(|_| result.len() > RESULT_INLINE_MAX)
+        else {
+            return Ok(result);
+        };
+        let (len, result) = (result.len(), result.into());
+        let goes_on = || !call.is_cancelled();
+        let write = self
+            .client
+            .write_result(TaskId(call.task), &result, goes_on);
+        match runtime.block_on(write) {
+            Ok(reference) => Ok(reference.to_bytes()),
+            Err(error) => {
+                let why = in_words(&error);
+                let message = format!("a result of {len} bytes could not be kept: {why}");
+                Err(FunctionError::new(message))
+            }
+        }
+    }
+}
+
 /// Calls a Python function for a task, until it answers or nobody wants the answer any more.
 fn run(function: &Py<PyAny>, call: &mut Call<'_>) -> Result<Vec<u8>, FunctionError> {
     let answer = Python::attach(|py| {
@@ -266,6 +429,14 @@ fn run(function: &Py<PyAny>, call: &mut Call<'_>) -> Result<Vec<u8>, FunctionErr
     }
 }
 
+fn runtime() -> PyResult<Runtime> {
+    Ok(Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("loxley-client")
+        .enable_all()
+        .build()?)
+}
+
 fn read_access(path: Option<PathBuf>) -> PyResult<Access> {
     let path = match path {
         Some(path) => path,
@@ -282,7 +453,7 @@ fn shown(answer: &impl Serialize) -> PyResult<String> {
 fn refusal(error: ClientError) -> PyErr {
     let message = in_words(&error);
     match error {
-        ClientError::Refused(_) => PyRuntimeError::new_err(message),
+        ClientError::Refused(_) if !error.is_passing() => PyRuntimeError::new_err(message),
         _ => PyConnectionError::new_err(message),
     }
 }

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use loxley_model::AgentId;
 use loxley_policy::{Config, Place, Reason, Severity};
 use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMappingProxy};
 
 use crate::agent::Agent;
-use crate::engine::Engine;
+use crate::engine::{Engine, Ticker};
 use crate::metrics::Metrics;
 use crate::task::Task;
 
@@ -41,7 +42,7 @@ impl WorkStealingScheduler {
     fn new(py: Python<'_>, config_path: Option<PathBuf>) -> PyResult<Self> {
         let config = match config_path {
             Some(path) => read_config(&path)?,
-            None => Config::default(),
+            None => defaults(),
         };
         let engine = Engine::new(config);
         let agents = PyDict::new(py).unbind();
@@ -53,15 +54,20 @@ impl WorkStealingScheduler {
         })
     }
 
-    /// Lets time pass in the background: rebalancing and samples, at their intervals. Everything
-    /// else works without it.
-    fn start(&self, py: Python<'_>) {
-        self.engine.start(py);
+    /// What lets time pass once a thread runs it; None when time passes already.
+    fn _begin(&self, py: Python<'_>) -> Option<Ticker> {
+        self.engine.start(py)
     }
 
-    /// Ends what `start` began. Nothing is forgotten.
-    fn stop(&self, py: Python<'_>) {
+    /// Ends what was begun.
+    fn _end(&self, py: Python<'_>) {
         self.engine.stop(py);
+    }
+
+    /// Whether time passes in the background.
+    #[getter]
+    fn running(&self, py: Python<'_>) -> bool {
+        self.engine.is_started(py)
     }
 
     /// Registers an agent with whatever is on its queue. Another agent of the same id is replaced,
@@ -105,16 +111,16 @@ impl WorkStealingScheduler {
     }
 
     /// Unregisters an agent and returns the tasks it had, the current one first. They have left the
-    /// scheduler. An unknown id has none.
+    /// scheduler. None for an id that nobody has.
     fn unregister_agent<'py>(
         slf: &Bound<'py, Self>,
         agent_id: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyList>> {
+    ) -> PyResult<Option<Bound<'py, PyList>>> {
         let py = slf.py();
         let remaining = PyList::empty(py);
         let this = slf.get();
         let Some(agent) = this.find(py, agent_id)? else {
-            return Ok(remaining);
+            return Ok(None);
         };
         if let Some(current) = agent.borrow().current(py) {
             remaining.append(current)?;
@@ -127,7 +133,20 @@ impl WorkStealingScheduler {
         }
         this.agents.bind(py).del_item(agent_id)?;
         Agent::move_out(&agent);
-        Ok(remaining)
+        Ok(Some(remaining))
+    }
+
+    /// The agent that would get a task now; None when nobody can do it.
+    fn _find_best_agent<'py>(
+        &self,
+        task: &Bound<'py, Task>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = task.py();
+        let description = task.borrow().describe(py)?;
+        match self.engine.best_agent(py, &description)? {
+            Some(number) => self.agent_of(py, number),
+            None => Ok(None),
+        }
     }
 
     /// Puts a task on the queue of the agent that suits it best. False when nobody can do it.
@@ -143,7 +162,8 @@ impl WorkStealingScheduler {
         Ok(accepted)
     }
 
-    /// Lets an agent take a task from another one's queue. None when there is nothing for it.
+    /// Lets an agent take a task from the busiest other one. It is returned, and on the agent's queue,
+    /// where `dequeue_task` finds it. None when nobody is busy, or nobody has anything for it.
     fn request_work(&self, agent_id: &Bound<'_, PyAny>) -> PyResult<Option<Py<Task>>> {
         let py = agent_id.py();
         let Some(agent) = self.find(py, agent_id)? else {
@@ -156,11 +176,10 @@ impl WorkStealingScheduler {
         let waited = {
             let mut this = task.bind(py).borrow_mut();
             this.put_on_queue();
-            this.taken_to_run();
             this.wait_time()
         };
         let mut books = self.engine.books(py);
-        if books.core.config().metrics.track_wait_times {
+        if books.core().config().metrics.track_wait_times {
             books.tallies.waited(waited);
         }
         drop(books);
@@ -180,7 +199,7 @@ impl WorkStealingScheduler {
     /// All figures as a dictionary.
     fn get_metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let figures = self.metrics.get().get_stats(py)?;
-        let core = self.engine.books(py).core.metrics();
+        let core = self.engine.books(py).core().metrics();
         figures.set_item("agent_count", core.agent_count)?;
         figures.set_item("total_queued", core.total_queued)?;
         figures.set_item("busy_agents", core.busy_agents)?;
@@ -195,8 +214,7 @@ impl WorkStealingScheduler {
             let agent = agent.cast_into::<Agent>()?;
             let queue_length = Agent::queue_length(&agent);
             let this = agent.borrow();
-            let mut skills = this.skills(py)?;
-            skills.sort_unstable();
+            let skills = this.skills(py)?;
             let status = PyDict::new(py);
             status.set_item("queue_length", queue_length)?;
             status.set_item("capabilities", skills)?;
@@ -226,7 +244,7 @@ impl WorkStealingScheduler {
         let Some(id) = self.engine.number_of(py, task) else {
             return Ok(None);
         };
-        let status = self.engine.books(py).core.task_status(id);
+        let status = self.engine.books(py).core().task_status(id);
         let Some(Place::Queued {
             agent,
             ahead,
@@ -235,21 +253,17 @@ impl WorkStealingScheduler {
         else {
             return Ok(None);
         };
-        let mut owner = None;
-        for (id, candidate) in self.agents.bind(py) {
-            let home = candidate.cast::<Agent>()?.borrow().engine();
-            if home.is_some_and(|(_, number)| number == agent) {
-                owner = Some(id.str()?.to_string());
-            }
-        }
+        let owner = match self.agent_of(py, agent)? {
+            Some(owner) => owner.cast::<Agent>()?.borrow().id(py).str()?.to_string(),
+            None => agent.to_string(),
+        };
         let name = task.borrow().id(py).str()?.to_string();
-        let owner = owner.unwrap_or_else(|| agent.to_string());
         let why = match reason {
             Reason::Score(score) => {
                 format!("it had the highest score, {:.3}", score as f64 / 1e6)
             }
             Reason::Named => "it was put there by hand".to_owned(),
-            Reason::Stolen(_) => "it was stolen".to_owned(),
+            Reason::Stolen(_) => "it was stolen for it".to_owned(),
             Reason::Rebalanced(_) => "a rebalancing pass moved it there".to_owned(),
             other => format!("{other:?}"),
         };
@@ -260,7 +274,7 @@ impl WorkStealingScheduler {
 
     /// What is wrong with the fleet, and what to do about it; empty when nothing is.
     fn health<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let problems = self.engine.books(py).core.health();
+        let problems = self.engine.books(py).core().health();
         let show = |problem: &loxley_policy::Problem| {
             let shown = PyDict::new(py);
             let severity = match problem.severity {
@@ -277,12 +291,12 @@ impl WorkStealingScheduler {
 
     /// The configuration in force, as YAML.
     fn _config_yaml(&self, py: Python<'_>) -> String {
-        loxley_config::to_yaml(self.engine.books(py).core.config())
+        loxley_config::to_yaml(self.engine.books(py).core().config())
     }
 
     /// Applies a configuration given as YAML (or JSON), or none of it if there is a mistake in it.
     fn _reload(&self, py: Python<'_>, text: &str) -> PyResult<()> {
-        let config = loxley_config::parse(text)
+        let config = loxley_config::parse_over(text, defaults())
             .map_err(|mistakes| PyValueError::new_err(mistakes.to_string()))?;
         self.engine.reload(py, config);
         Ok(())
@@ -296,6 +310,21 @@ impl WorkStealingScheduler {
 }
 
 impl WorkStealingScheduler {
+    /// The agent of a number.
+    fn agent_of<'py>(
+        &self,
+        py: Python<'py>,
+        number: AgentId,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        for (_, agent) in self.agents.bind(py) {
+            let home = agent.cast::<Agent>()?.borrow().engine();
+            if home.is_some_and(|(_, of)| of == number) {
+                return Ok(Some(agent));
+            }
+        }
+        Ok(None)
+    }
+
     fn find<'py>(
         &self,
         py: Python<'py>,
@@ -304,6 +333,13 @@ impl WorkStealingScheduler {
         let agent = self.agents.bind(py).get_item(agent_id)?;
         Ok(agent.map(Bound::cast_into).transpose()?)
     }
+}
+
+/// The published defaults of this interface: nobody is robbed who is not busy, unless a setting says so.
+pub(crate) fn defaults() -> Config {
+    let mut config = Config::default();
+    config.work_stealing.steal_below_busy = false;
+    config
 }
 
 fn read_config(path: &std::path::Path) -> PyResult<Config> {
@@ -315,6 +351,6 @@ fn read_config(path: &std::path::Path) -> PyResult<Config> {
             _ => PyOSError::new_err(message),
         }
     })?;
-    loxley_config::parse_bytes(&bytes)
+    loxley_config::parse_bytes_over(&bytes, defaults())
         .map_err(|mistakes| PyValueError::new_err(mistakes.in_file(&name).to_string()))
 }

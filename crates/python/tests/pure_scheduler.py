@@ -33,6 +33,7 @@ class Task:
 class Agent:
     def __init__(self, agent_id, capabilities=()):
         self.agent_id = agent_id
+        self.names = list(capabilities)
         self.capabilities = set(capabilities)
         self.task_queue = []
         self.current_task = None
@@ -100,10 +101,10 @@ class Metrics:
     def total_steals(self):
         return self.successful_steals + self.failed_steals
 
-    def record_steal_attempt(self, success):
+    def record_steal_attempt(self, success, tasks_stolen=0):
         if success:
             self.successful_steals += 1
-            self.tasks_migrated += 1
+            self.tasks_migrated += tasks_stolen
         else:
             self.failed_steals += 1
 
@@ -111,7 +112,13 @@ class Metrics:
         self.task_wait_times.append(wait)
 
     def record_utilization_sample(self, queues):
-        self.utilization_samples.append((time.time(), dict(queues)))
+        lengths = dict(queues)
+        sample = {
+            "timestamp": time.time(),
+            "queue_lengths": lengths,
+            "total_queued": sum(lengths.values()),
+        }
+        self.utilization_samples.append(sample)
 
     def get_stats(self):
         waits = self.task_wait_times
@@ -154,7 +161,7 @@ class WorkStealingScheduler:
         with self._lock:
             agent = self.agents.pop(agent_id, None)
             if agent is None:
-                return []
+                return None
             remaining = [agent.current_task] if agent.current_task is not None else []
             remaining += agent.task_queue
             agent.task_queue = []
@@ -176,6 +183,8 @@ class WorkStealingScheduler:
             if best is None:
                 return False
             best.enqueue_task(task)
+            lengths = {name: agent.queue_length for name, agent in self.agents.items()}
+            self.metrics.record_utilization_sample(lengths)
             return True
 
     def request_work(self, agent_id):
@@ -185,19 +194,20 @@ class WorkStealingScheduler:
                 return None
             others = [agent for agent in self.agents.values() if agent is not thief]
             others.sort(key=lambda agent: -agent.queue_length)
-            fewest = 0 if thief.queue_length == 0 else self.busy_threshold
             for victim in others:
-                if victim.queue_length <= fewest:
-                    continue
+                if victim.queue_length <= self.busy_threshold:
+                    break
                 for task in reversed(victim.task_queue):
                     if task.is_high_priority or not thief.can_execute(task):
                         continue
                     victim.task_queue.remove(task)
-                    self.metrics.record_steal_attempt(True)
+                    thief.enqueue_task(task)
+                    self.metrics.record_steal_attempt(True, 1)
                     self.metrics.record_task_wait(task.wait_time)
-                    task.started_at = time.time()
                     return task
-            self.metrics.record_steal_attempt(False)
+            if any(agent.queue_length > self.busy_threshold for agent in self.agents.values()):
+                # Only where there was somebody to steal from was it an attempt.
+                self.metrics.record_steal_attempt(False)
             return None
 
     def _rebalance_push(self):
@@ -230,7 +240,7 @@ class WorkStealingScheduler:
                 if not task.is_high_priority and target.can_execute(task):
                     busy.task_queue.remove(task)
                     target.enqueue_task(task)
-                    self.metrics.record_steal_attempt(True)
+                    self.metrics.record_steal_attempt(True, 1)
                     return True
         return False
 
@@ -250,7 +260,7 @@ class WorkStealingScheduler:
             return {
                 agent_id: {
                     "queue_length": agent.queue_length,
-                    "capabilities": sorted(agent.capabilities),
+                    "capabilities": agent.names,
                     "success_rate": agent.success_rate,
                     "total_completed": agent.total_completed,
                     "has_current_task": agent.current_task is not None,

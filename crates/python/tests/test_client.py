@@ -3,16 +3,21 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import os
 import pathlib
+import pickle
+import random
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import loxley
 import pytest
+from gates import PATIENCE, Gate, wait_until
 
 PROGRAM = os.environ.get("LOXLEY_PROGRAM")
 NEEDS_SERVER = pytest.mark.skipif(not PROGRAM, reason="LOXLEY_PROGRAM names no program")
@@ -43,30 +48,82 @@ def test_without_a_server_it_is_said_where_it_was_looked_for(tmp_path):
         loxley.Agent("a").serve(tmp_path / "nowhere.json")
 
 
+def free_port():
+    """A port that stays free while a server is away: none that the system gives to whoever connects to
+    somebody, and this process may be connecting to that very server."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+class Server:
+    """A real server in a folder of its own, which can be killed and started again."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.access = folder / "access.json"
+        self._port = free_port()
+        self.start()
+
+    def start(self):
+        log = open(self.folder / "log", "a")
+        address = f"127.0.0.1:{self._port}"
+        command = [PROGRAM, "server", "start", "--dir", str(self.folder), "--listen", address]
+        self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        wait_until(self._answers)
+
+    def _answers(self):
+        assert self._process.poll() is None, self.log()
+        with socket.socket() as probe:
+            return self.access.exists() and probe.connect_ex(("127.0.0.1", self._port)) == 0
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self):
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def log(self):
+        return (self.folder / "log").read_text()
+
+
+AGENT = """
+import loxley, sys
+with loxley.Agent(sys.argv[2], {"python"}).serve(sys.argv[1], processes=2) as service:
+    print("serves", flush=True)
+    service.wait()
+"""
+
+
+def start_agent(access, name):
+    """An agent in a process of its own, which can be killed."""
+    command = [sys.executable, "-c", AGENT, str(access), name]
+    # It imports what the functions of this file are in.
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)}
+    agent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert agent.stdout.readline() == "serves\n"
+    return agent
+
+
+@pytest.fixture
+def server(tmp_path):
+    server = Server(tmp_path)
+    yield server
+    server.stop()
+
+
 @pytest.fixture(scope="module")
 def access(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("server")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = open(folder / "log", "w")
-    server = subprocess.Popen(
-        [PROGRAM, "server", "start", "--dir", str(folder), "--listen", f"127.0.0.1:{port}"],
-        stdout=log,
-        stderr=log,
-    )
-    path = pathlib.Path(folder) / "access.json"
-    end = time.monotonic() + 30
-    while not path.exists():
-        assert server.poll() is None and time.monotonic() < end, (folder / "log").read_text()
-        time.sleep(0.05)
-    time.sleep(0.3)
-    yield path
-    server.send_signal(signal.SIGINT)
-    try:
-        server.wait(20)
-    except subprocess.TimeoutExpired:
-        server.kill()
+    server = Server(tmp_path_factory.mktemp("server"))
+    yield server.access
+    server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -82,29 +139,38 @@ def client(access, service):
         yield client
 
 
+@pytest.fixture
+def gate(tmp_path):
+    """A gate that is open when the test is over, so that nobody waits at it for ever."""
+    gate = Gate(tmp_path)
+    yield gate
+    gate.open()
+
+
 @NEEDS_SERVER
 def test_submit_map_and_gather(client):
-    assert client.submit(pow, 2, 10).result(30) == 1024
-    assert client.submit(int, "ff", base=16).result(30) == 255
+    assert client.submit(pow, 2, 10).result(PATIENCE) == 1024
+    assert client.submit(int, "ff", base=16).result(PATIENCE) == 255
     futures = client.map(square, range(50))
-    assert client.gather(futures, timeout=60) == [number * number for number in range(50)]
+    assert client.gather(futures, timeout=PATIENCE) == [number * number for number in range(50)]
     offset = 3
-    assert client.gather(client.map(lambda a, b: a * b + offset, [1, 2], [3, 4]), 30) == [6, 11]
+    assert client.gather(client.map(lambda a, b: a * b + offset, [1, 2], [3, 4]), PATIENCE) == [6, 11]
     assert client.map(square, []) == []
     told = []
-    client.gather(client.map(square, range(5), progress=lambda *far: told.append(far)), 30)
-    end = time.monotonic() + 10
-    while len(told) < 5 and time.monotonic() < end:
-        time.sleep(0.01)
+    client.gather(client.map(square, range(5), progress=lambda *far: told.append(far)), PATIENCE)
+    wait_until(lambda: len(told) >= 5)
     assert told == [(number, 5) for number in range(1, 6)]
-    assert client.submit("double", 21).result(30) == 42
+    assert client.submit("double", 21).result(PATIENCE) == 42
 
 
 @NEEDS_SERVER
-def test_as_completed_and_wait(client):
-    slow = client.submit(time.sleep, 1.0)
-    fast = client.submit(time.sleep, 0.0)
-    assert [future is fast for future in client.as_completed([slow, fast], 30)] == [True, False]
+def test_as_completed_and_wait(client, gate):
+    slow, fast = client.submit(gate.come), client.submit(pow, 1, 1)
+    order = []
+    for future in client.as_completed([slow, fast], PATIENCE):
+        order.append(future)
+        gate.open()
+    assert order == [fast, slow]
     done, pending = client.wait([slow, fast])
     assert done == {slow, fast} and not pending
 
@@ -112,49 +178,49 @@ def test_as_completed_and_wait(client):
 @NEEDS_SERVER
 def test_exceptions_come_with_their_traceback(client):
     with pytest.raises(LookupError, match="no such thing") as caught:
-        client.submit(fail, "no such thing").result(30)
+        client.submit(fail, "no such thing").result(PATIENCE)
     assert "raise LookupError(message)" in str(caught.value.__cause__)
     with pytest.raises(loxley.WorkerLost):
-        client.submit(os._exit, 3).result(30)
-    assert client.submit(square, 3).result(30) == 9
+        client.submit(os._exit, 3).result(PATIENCE)
+    assert client.submit(square, 3).result(PATIENCE) == 9
 
 
 @NEEDS_SERVER
 def test_what_nobody_can_do_waits_and_says_why(client):
     future = client.options(skills=["alchemy"]).submit(pow, 1, 1)
-    time.sleep(0.3)
+    assert client.submit(pow, 2, 2).result(PATIENCE) == 4
     assert not future.done() and "alchemy" in future.explain()
     assert client.cancel([future]) == 1
     with pytest.raises(concurrent.futures.CancelledError):
-        future.result(30)
+        future.result(PATIENCE)
 
 
 @NEEDS_SERVER
 @pytest.mark.parametrize("how", ["cancel", "timeout"])
-def test_a_task_that_is_stopped_ends_with_its_process(client, tmp_path, how):
+def test_a_task_that_is_stopped_ends_with_its_process(client, tmp_path, gate, how):
     path = tmp_path / "process"
 
     def work(path):
         path.write_text(str(os.getpid()))
-        time.sleep(60)
+        time.sleep(2 * PATIENCE)
 
-    future = client.options(timeout=2.0 if how == "timeout" else None).submit(work, path)
-    end = time.monotonic() + 30
-    while not (path.exists() and path.read_text()):
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    # Both processes are up, so that no time limit has to be long enough for that.
+    both = [client.submit(gate.come), client.submit(gate.come)]
+    gate.wait_for(2)
+    gate.open()
+    client.gather(both, PATIENCE)
+    future = client.options(timeout=1.5 if how == "timeout" else None).submit(work, path)
+    wait_until(lambda: path.exists() and path.read_text())
     if how == "cancel":
         assert future.cancel()
         with pytest.raises(concurrent.futures.CancelledError):
-            future.result(20)
+            future.result(PATIENCE)
     else:
         with pytest.raises(loxley.TaskTimeout):
-            future.result(20)
+            future.result(PATIENCE)
     process = int(path.read_text())
-    while pathlib.Path(f"/proc/{process}").exists():
-        assert time.monotonic() < end, "the process still works for nobody"
-        time.sleep(0.02)
-    assert client.gather(client.map(square, range(4)), 30) == [0, 1, 4, 9]
+    wait_until(lambda: not pathlib.Path(f"/proc/{process}").exists())
+    assert client.gather(client.map(square, range(4)), PATIENCE) == [0, 1, 4, 9]
 
 
 @NEEDS_SERVER
@@ -197,7 +263,7 @@ def test_ctrl_c_ends_a_wait(access, service):
         assert script.stdout.readline() == "waits\n"
         time.sleep(0.2)
         script.send_signal(signal.SIGINT)
-        _, err = script.communicate(timeout=20)
+        _, err = script.communicate(timeout=PATIENCE)
     finally:
         script.kill()
     assert err.rstrip().endswith("KeyboardInterrupt")
@@ -224,3 +290,154 @@ def test_errors_have_the_words_of_the_program(tmp_path):
         loxley.WorkStealingScheduler(config)
     for words in ("there is no key `buzy_threshold` here", "did you mean `busy_threshold`?"):
         assert words in str(caught.value) and words in told.stderr
+
+
+def add(one, other):
+    return one + other
+
+
+def double_slowly(number):
+    time.sleep(0.002)
+    return 2 * number
+
+
+@NEEDS_SERVER
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("victims", ["the server", "an agent", "both"])
+def test_a_map_survives_the_death_of(server, victims):
+    if victims == "an agent" and not os.environ.get("LOXLEY_TEST_LONG"):
+        pytest.skip("in a long run; the death of both shows it too")
+    agents = [start_agent(server.access, name) for name in ("one", "two")]
+    count = 5000 if os.environ.get("LOXLEY_TEST_LONG") or victims == "the server" else 500
+    try:
+        with loxley.Client(server.access) as client:
+            futures = client.map(double_slowly, range(count))
+            early = client.options(skills=["nobody has it"]).submit(pow, 2, 3)
+            wait_until(lambda: sum(future.done() for future in futures) >= count // 20)
+            if victims != "the server":
+                agents[0].kill()
+            if victims != "an agent":
+                server.kill()
+                server.start()
+            expected = [2 * number for number in range(count)]
+            assert client.gather(futures, timeout=4 * PATIENCE) == expected
+            # What was submitted before is still known, and futures that come later too.
+            assert not early.done() and client.cancel([early]) == 1
+            assert client.submit(add, 1, 2).result(PATIENCE) == 3
+    finally:
+        for agent in agents:
+            agent.kill()
+            agent.wait()
+
+
+@NEEDS_SERVER
+def test_many_futures_take_no_thread_each_and_their_function_travels_once(client):
+    blob = os.urandom(50_000)
+    before = threading.active_count()
+    futures = client.map(lambda number: (number, len(blob)), range(1200))
+    assert threading.active_count() <= before + 1
+    assert client.gather(futures, timeout=PATIENCE) == [(number, 50_000) for number in range(1200)]
+    singles = [client.submit(square, number) for number in range(100)]
+    assert threading.active_count() <= before + 1
+    assert client.gather(singles, timeout=PATIENCE) == [number * number for number in range(100)]
+
+
+@NEEDS_SERVER
+def test_large_results_come_in_pieces_and_large_calls_are_refused_with_the_limit(client):
+    def make(megabytes):
+        return bytes([megabytes]) * (megabytes << 20)
+
+    assert client.submit(make, 100).result(PATIENCE) == make(100)
+    sizes = client.gather(client.map(make, [3, 4, 5, 9]), timeout=PATIENCE)
+    assert [len(result) >> 20 for result in sizes] == [3, 4, 5, 9]
+    # Items of any size up to the limit, in one map.
+    blobs = [os.urandom(1 << shift) for shift in (4, 17, 20, 22)]
+    assert client.gather(client.map(len, blobs), PATIENCE) == [len(blob) for blob in blobs]
+    with pytest.raises(ValueError, match="too large for the server, which takes 8,388,608"):
+        client.submit(len, os.urandom(9 << 20))
+    # What is larger is made where it is used.
+    assert client.submit(len, client.submit(make, 20)).result(PATIENCE) == 20 << 20
+
+
+@NEEDS_SERVER
+def test_futures_are_arguments_of_other_calls(client):
+    one, two = client.submit(add, 1, 2), client.submit(add, 3, 4)
+    total = client.submit(add, one, two)
+    nested = client.submit(lambda things, key: things["list"][1] + key, {"list": [0, total]}, key=one)
+    squares = client.map(square, range(20))
+    summed = client.submit(sum, squares)
+    chained = client.map(add, squares, squares)
+    closed_over = client.submit(lambda: total)
+    named = client.submit("double", total)
+    assert total.result(PATIENCE) == 10 and nested.result(PATIENCE) == 13
+    assert summed.result(PATIENCE) == sum(number * number for number in range(20))
+    assert client.gather(chained, PATIENCE) == [2 * number * number for number in range(20)]
+    assert named.result(PATIENCE) == 20 and closed_over.result(PATIENCE) == 10
+    # Also on what is long over.
+    assert client.submit(add, one, 1).result(PATIENCE) == 4
+
+
+@NEEDS_SERVER
+def test_a_call_waits_for_the_future_it_depends_on_and_fails_with_it(client, gate):
+    slow = client.submit(gate.come, 5)
+    after = client.submit(add, slow, 1)
+    gate.wait_for(1)
+    assert not after.done() and after.info()["state"] == "waiting"
+    gate.open()
+    assert after.result(PATIENCE) == 6
+    bad = client.submit(fail, "no such thing")
+    last = client.submit(add, client.submit(add, bad, 1), 1)
+    with pytest.raises(LookupError, match="no such thing"):
+        last.result(PATIENCE)
+    # Its failure is known here: the call says so, and nothing is submitted.
+    with pytest.raises(LookupError, match="no such thing"):
+        client.submit(add, bad, 1).result(PATIENCE)
+
+
+@NEEDS_SERVER
+def test_a_future_far_down_a_large_map_can_be_an_argument(client):
+    futures = client.map(square, range(1200))
+    assert client.submit(add, futures[0], futures[1100]).result(PATIENCE) == 1100 * 1100
+    client.gather(futures, PATIENCE)
+
+
+@NEEDS_SERVER
+def test_a_result_that_ends_whoever_unpickles_it_fails_its_own_call(client):
+    class Bad:
+        def __reduce__(self):
+            return sys.exit, (3,)
+
+    bad = client.submit(lambda: Bad())
+    with pytest.raises(loxley.UnpackError):
+        bad.result(PATIENCE)
+    with pytest.raises(TypeError, match="cannot leave its process"):
+        pickle.dumps(bad)
+    assert client.submit(square, 3).result(PATIENCE) == 9
+
+
+class Multiplier:
+    def __init__(self, factor):
+        self.factor = factor
+
+    @loxley.task(retries=1)
+    def times(self, number):
+        """Multiplies."""
+        return self.factor * number
+
+
+def test_a_task_keeps_its_name_its_signature_and_its_pickling():
+    import inspect
+
+    assert (square.__name__, square.__module__) == ("square", __name__)
+    assert str(inspect.signature(square)) == "(number)" and "square" in repr(square)
+    assert pickle.loads(pickle.dumps(square)) is square
+    assert Multiplier(3).times(4) == 12 and Multiplier.times.__doc__ == "Multiplies."
+    assert str(inspect.signature(Multiplier.times)) == "(self, number)"
+    with loxley.Executor(1) as executor:
+        assert executor.submit(square, 5).result(PATIENCE) == 25
+        assert executor.submit(Multiplier(2).times, 5).result(PATIENCE) == 10
+
+
+@NEEDS_SERVER
+def test_a_method_can_be_a_task(client):
+    assert client.submit(Multiplier(3).times, 4).result(PATIENCE) == 12

@@ -9,6 +9,7 @@ import textwrap
 import time
 
 import pytest
+from gates import PATIENCE, wait_until
 
 
 def hear_ctrl_c():
@@ -47,13 +48,8 @@ def is_there(process):
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-def all_gone(processes, seconds=20):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if not any(map(is_there, processes)):
-            return True
-        time.sleep(0.02)
-    return False
+def wait_until_gone(processes):
+    wait_until(lambda: not any(map(is_there, processes)))
 
 
 BEGIN = """
@@ -119,9 +115,9 @@ def test_ctrl_c_ends_the_program_and_its_processes(start, wait):
     assert processes, script.communicate()[1]
     time.sleep(0.3)
     os.killpg(script.pid, signal.SIGINT)
-    _, err = script.communicate(timeout=20)
+    _, err = script.communicate(timeout=PATIENCE)
     assert "KeyboardInterrupt" in err and err.count("Traceback") <= 2, err
-    assert all_gone(processes)
+    wait_until_gone(processes)
 
 
 def test_ctrl_c_ends_a_simulation(start):
@@ -135,7 +131,7 @@ def test_ctrl_c_ends_a_simulation(start):
     assert script.stdout.readline() == "runs\n"
     time.sleep(0.3)
     script.send_signal(signal.SIGINT)
-    _, err = script.communicate(timeout=20)
+    _, err = script.communicate(timeout=PATIENCE)
     assert err.rstrip().endswith("KeyboardInterrupt"), err
 
 
@@ -148,21 +144,32 @@ def test_what_is_pending_is_done_before_the_interpreter_ends(start):
             executor.submit(lambda n: (time.sleep(0.1), print("did", n, flush=True)), number)
         """
     )
-    assert script.communicate(timeout=30) == ("did 0\ndid 1\ndid 2\n", "")
+    assert script.communicate(timeout=PATIENCE) == ("did 0\ndid 1\ndid 2\n", "")
 
 
-def test_processes_end_with_their_parent(start):
+@pytest.mark.parametrize("method", ["fresh", "fork", "forkserver", "spawn"])
+def test_processes_end_with_their_parent(start, method):
     script = start(
-        """
-        import loxley, time
-        executor = loxley.Executor(2)
-        executor.submit(time.sleep, 60)
+        f"""
+        import loxley, multiprocessing, os, time
+        context = None if {method!r} == "fresh" else multiprocessing.get_context({method!r})
+        executor = loxley.Executor(2, context)
+        executor.submit(time.sleep, 600)
         executor.submit(pow, 1, 1).result()
-        print(*executor.process_ids(), flush=True)
-        time.sleep(60)
+        # Nor does it matter that somebody else was forked meanwhile.
+        child = os.fork()
+        if child == 0:
+            os.closerange(0, 3)
+            time.sleep(600)
+        print(child, *executor.process_ids(), flush=True)
+        time.sleep(600)
         """
     )
-    processes = [int(number) for number in script.stdout.readline().split()]
-    script.kill()
-    script.communicate()
-    assert processes and all_gone(processes)
+    child, *processes = [int(number) for number in script.stdout.readline().split()]
+    try:
+        script.kill()
+        script.wait()
+        assert processes
+        wait_until_gone(processes)
+    finally:
+        os.kill(child, signal.SIGKILL)

@@ -21,8 +21,8 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::gate::Gate;
-use crate::stall::{Greeted, Taken};
+use crate::auth::Gate;
+use crate::slow_peer::{Greeted, Taken};
 
 /// What a peer may take, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -197,21 +197,40 @@ async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Request, next:
         .headers()
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.strip_prefix("Bearer "));
+        .and_then(bearer);
     let Some(caller) = token.and_then(|token| gate.caller(token)) else {
         return refuse(&request);
     };
-    request.extensions_mut().insert(caller);
-    next.run(request).await
+    let is_grpc = is_grpc(&request);
+    request.extensions_mut().insert(caller.clone());
+    tokio::select! {
+        response = next.run(request) => response,
+        // Whoever waited for an answer does not get it any more. Streams see to that themselves.
+        () = caller.revoked() => refusal(is_grpc),
+    }
+}
+
+/// The token in a header; the name of the scheme may be written in any case.
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then(|| token.trim_start())
 }
 
 /// Each peer is refused in its own language.
 fn refuse(request: &Request) -> Response {
+    refusal(is_grpc(request))
+}
+
+fn is_grpc(request: &Request) -> bool {
+    let content = request.headers().get(header::CONTENT_TYPE);
+    content.is_some_and(|content| content.as_bytes().starts_with(b"application/grpc"))
+}
+
+fn refusal(is_grpc: bool) -> Response {
     let error = ApiError::new(ErrorCode::Unauthorized, "no token, or an unknown one")
         .with_help("use the access file of the server: LOXLEY_DIR, or --access");
-    let content = request.headers().get(header::CONTENT_TYPE);
-    let is_grpc =
-        content.is_some_and(|content| content.as_bytes().starts_with(b"application/grpc"));
     if is_grpc {
         return tonic::Status::unauthenticated(error.to_string()).into_http();
     }

@@ -7,15 +7,19 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
-use loxley_api::{Access, ApiError, ServerInfo};
+use loxley_api::{Access, ApiError, ErrorCode, Role, ServerInfo};
+use loxley_config::{JobAccess, ServerSettings};
+use loxley_engine::RecoverError;
 use loxley_journal::{AppendError, Journal, Notice, OpenError, SqliteJournal};
 use loxley_policy::Config;
 use tokio::sync::watch;
 
-use crate::engine::{self, EngineOptions, Handle, HistorySource, RecoverError, Running};
-use crate::gate::{Gate, GateError};
+use crate::auth::{Caller, Gate, GateError};
+use crate::decider::{self, EngineOptions, Handle, HistorySource, Running};
+use crate::large_results::LargeResults;
 use crate::listen::{self, ConnectionLimits};
 use crate::session::AgentService;
+use crate::settings::Settings;
 
 /// How a server is started.
 #[derive(Clone, Debug)]
@@ -28,8 +32,12 @@ pub struct ServerOptions {
     pub url: Option<String>,
     /// The configuration of the scheduler.
     pub config: Config,
+    /// What else it keeps to; as it was last told, when nothing is said here.
+    pub settings: Option<ServerSettings>,
     /// What a connection may take.
     pub limits: ConnectionLimits,
+    /// Begin with a new journal where one was before and is gone.
+    pub new_journal: bool,
 }
 
 impl ServerOptions {
@@ -41,8 +49,22 @@ impl ServerOptions {
             listen: SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0)),
             url: None,
             config: Config::default(),
+            settings: None,
             limits: ConnectionLimits::default(),
+            new_journal: false,
         }
+    }
+}
+
+impl ServerOptions {
+    /// What clients may call the server by, for its certificate.
+    fn names(&self) -> Vec<String> {
+        let url: Option<axum::http::Uri> = self.url.as_ref().and_then(|url| url.parse().ok());
+        let host = url.as_ref().and_then(|url| url.host());
+        let host = host.map(|host| host.trim_matches(['[', ']']).to_owned());
+        let address = self.listen.ip();
+        let address = (!address.is_unspecified()).then(|| address.to_string());
+        host.into_iter().chain(address).collect()
     }
 }
 
@@ -52,6 +74,13 @@ pub enum ServerError {
     /// The journal could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// There are tokens, so a server was here before, but nothing of what it wrote down.
+    #[error(
+        "the journal in {directory} is gone: tokens of a server are there, and none of its journal files. Put them \
+         back, or begin with nothing: `loxley server start --new`",
+        directory = .0.display()
+    )]
+    JournalGone(PathBuf),
     /// The journal does not lead to a state.
     #[error(transparent)]
     Recover(#[from] RecoverError),
@@ -82,6 +111,8 @@ pub struct Context {
     /// Tokens.
     pub gate: Arc<Gate>,
     facts: Arc<Facts>,
+    large_results: LargeResults,
+    settings: Arc<Settings>,
     stop: watch::Sender<bool>,
 }
 
@@ -109,6 +140,46 @@ impl Context {
             journal_position: self.handle.journal_position(),
             fleet: self.handle.fleet().await?,
         })
+    }
+
+    /// What the server keeps to.
+    #[must_use]
+    pub fn settings(&self) -> ServerSettings {
+        self.settings.get()
+    }
+
+    /// Keeps to something else from now on, also after the next start.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    pub fn set_settings(&self, settings: ServerSettings) -> Result<(), ApiError> {
+        let set = self.settings.set(settings);
+        set.map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string()))
+    }
+
+    /// Whether this caller may look at its own jobs and no others.
+    #[must_use]
+    pub fn sees_only_own(&self, caller: &Caller) -> bool {
+        caller.role == Role::Submit && self.settings().jobs == JobAccess::Own
+    }
+
+    /// The results that have files of their own.
+    pub(crate) fn large_results(&self) -> &LargeResults {
+        &self.large_results
+    }
+
+    /// Removes large results of tasks that nobody knows any more, now and then.
+    async fn tidy_large_results(self) {
+        const EVERY: Duration = Duration::from_secs(3600);
+        loop {
+            for (task, path) in self.large_results.tasks() {
+                let known = self.handle.task(task).await;
+                if known.is_err_and(|error| error.code == ErrorCode::NotFound) {
+                    let _ = std::fs::remove_file(path);
+                }
+            }
+            tokio::time::sleep(EVERY).await;
+        }
     }
 
     /// What clients are told to call.
@@ -158,8 +229,12 @@ impl Server {
         options: ServerOptions,
         routes: impl FnOnce(Context) -> Router,
     ) -> Result<Self, ServerError> {
+        let was_here = Gate::exists(&options.directory);
+        if was_here && !loxley_journal::exists(&options.directory) && !options.new_journal {
+            return Err(ServerError::JournalGone(options.directory));
+        }
         // First: it makes the directory, for its owner alone.
-        let gate = Gate::open(&options.directory)?;
+        let gate = Gate::open(&options.directory, &options.names())?;
         let (journal, notices) = open_journal(&options.directory)?;
         let history = HistorySource::open(options.directory.clone());
         let history = history.map_err(ServerError::History)?;
@@ -175,7 +250,7 @@ impl Server {
         options: ServerOptions,
         routes: impl FnOnce(Context) -> Router,
     ) -> Result<Self, ServerError> {
-        let gate = Gate::open(&options.directory)?;
+        let gate = Gate::open(&options.directory, &options.names())?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let history = HistorySource::none(now.map_or(0, |since| since.as_nanos() as u64));
         let journal = Box::new(loxley_journal::MemoryJournal::new());
@@ -191,7 +266,7 @@ impl Server {
         routes: impl FnOnce(Context) -> Router,
     ) -> Result<Self, ServerError> {
         let gate = Arc::new(gate);
-        let (handle, running) = engine::start(
+        let (handle, running) = decider::start(
             journal,
             history,
             &EngineOptions {
@@ -206,11 +281,15 @@ impl Server {
         let address = listener.local_addr().map_err(refused)?;
         let url = options.url.unwrap_or_else(|| format!("https://{address}"));
         let access = gate.write_access(&url)?;
+        gate.write_agent_access(&url)?;
+        let settings = Settings::open(&options.directory, options.settings)?;
         let started = SystemTime::now().duration_since(UNIX_EPOCH);
         let (stop, stopped) = watch::channel(false);
         let context = Context {
             handle: handle.clone(),
             gate: Arc::clone(&gate),
+            large_results: LargeResults::new(&options.directory),
+            settings: Arc::new(settings),
             facts: Arc::new(Facts {
                 url,
                 directory: options.directory,
@@ -218,6 +297,7 @@ impl Server {
             }),
             stop,
         };
+        tokio::spawn(context.clone().tidy_large_results());
         let router = Router::new()
             .route_service(AgentService::PATH, AgentService::server(handle))
             .merge(routes(context.clone()));

@@ -15,8 +15,8 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::engine::{Handle, Link};
-use crate::gate::Caller;
+use crate::auth::Caller;
+use crate::decider::{Handle, Link};
 
 /// How long an agent has to introduce itself.
 const HELLO_TIME: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ impl Agents for AgentService {
         &self,
         request: Request<Streaming<wire::AgentFrame>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        may_run_tasks(request.extensions().get())?;
+        let caller = may_run_tasks(request.extensions().get())?.clone();
         let mut said = request.into_inner();
         let first = tokio::time::timeout(HELLO_TIME, said.message());
         let first = first
@@ -71,6 +71,7 @@ impl Agents for AgentService {
         let (frames, outbox) = mpsc::channel(FRAMES_MAX);
         let link = Link {
             session: self.sessions.fetch_add(1, Ordering::Relaxed) + 1,
+            token: Arc::clone(&caller.name),
             frames,
             cut: Arc::new(Notify::new()),
         };
@@ -78,15 +79,22 @@ impl Agents for AgentService {
         let connected = self.handle.connect(hello, link.clone()).await;
         let agent = connected.map_err(|error| status(&error))?;
         tracing::info!(agent = agent.0, name, "connected");
-        tokio::spawn(listen(self.handle.clone(), agent, link, said));
+        tokio::spawn(listen(self.handle.clone(), agent, link, caller, said));
         Ok(Response::new(Box::pin(ReceiverStream::new(outbox).map(Ok))))
     }
 }
 
 /// Passes on what an agent says until it falls silent or is cut off.
-async fn listen(handle: Handle, agent: AgentId, link: Link, mut said: Streaming<wire::AgentFrame>) {
+async fn listen(
+    handle: Handle,
+    agent: AgentId,
+    link: Link,
+    caller: Caller,
+    mut said: Streaming<wire::AgentFrame>,
+) {
     let Link {
         session,
+        token: _,
         frames,
         cut,
     } = link;
@@ -97,6 +105,7 @@ async fn listen(handle: Handle, agent: AgentId, link: Link, mut said: Streaming<
         let frame = tokio::select! {
             frame = said.message() => frame,
             () = cut.notified() => Err(Status::resource_exhausted("frames are not taken")),
+            () = caller.revoked() => Err(Status::unauthenticated("its token was revoked")),
         };
         let frame = match frame {
             Ok(Some(frame)) => frame,
@@ -137,6 +146,7 @@ pub async fn hear_frames(handle: &Handle, frames: Vec<wire::AgentFrame>) -> Resu
     let (outbox, _inbox) = mpsc::channel(FRAMES_MAX);
     let link = Link {
         session: 1,
+        token: "fuzz".into(),
         frames: outbox,
         cut: Arc::new(Notify::new()),
     };
@@ -163,18 +173,19 @@ fn take_outputs(handle: &Handle, frame: &wire::AgentFrame) {
     }
 }
 
-fn may_run_tasks(caller: Option<&Caller>) -> Result<(), Status> {
+fn may_run_tasks(caller: Option<&Caller>) -> Result<&Caller, Status> {
     let caller = caller.ok_or_else(|| Status::unauthenticated("no token"))?;
-    let permitted = caller.need(Permission::RunTasks);
+    let permitted = caller.need(Permission::RunTasks).map(|()| caller);
     permitted.map_err(|error| Status::permission_denied(error.message))
 }
 
 /// What an agent says of itself must make sense before anybody acts on it.
 fn check(hello: &wire::Hello) -> Result<(), Status> {
     let wrong = |what: &str| Err(Status::invalid_argument(what.to_owned()));
-    if hello.version != wire::VERSION {
+    if wire::common_version(hello.version).is_none() {
         return Err(Status::failed_precondition(format!(
-            "the agent speaks version {} of the protocol, the server version {}",
+            "the agent speaks version {} of the protocol, the server version {}: they understand each other \
+             when they are one apart at most",
             hello.version,
             wire::VERSION
         )));
@@ -210,6 +221,7 @@ fn status(error: &ApiError) -> Status {
     let message = error.to_string();
     match error.code {
         ErrorCode::Conflict => Status::already_exists(message),
+        ErrorCode::Forbidden => Status::permission_denied(message),
         ErrorCode::Invalid => Status::invalid_argument(message),
         ErrorCode::Unavailable => Status::unavailable(message),
         _ => Status::internal(message),

@@ -8,14 +8,14 @@ mod support;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use loxley_agent::{Agent, AgentOptions, Functions};
 use loxley_api::Access;
+use loxley_engine::replay;
 use loxley_journal::{History, Journal, Options, SqliteJournal, TaskQuery};
 use loxley_model::JobId;
-use loxley_server::engine::replay;
 use support::{PATIENCE, TestServer, array, function};
 
 const ROLE: &str = "LOXLEY_TEST_ROLE";
@@ -91,8 +91,16 @@ impl Process {
         this
     }
 
-    fn has_ended(&mut self) -> bool {
-        self.0.try_wait().expect("it is our child").is_some()
+    /// Waits until it has ended by itself, and says how.
+    fn ended(&mut self) -> ExitStatus {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait().expect("it is our child") {
+                return status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "it ends by itself");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Kills it, if it has not ended.
@@ -180,12 +188,24 @@ fn check_books(directory: &Path, job: JobId) {
     );
 }
 
+/// What an agent wrote down of the tasks that it began.
+fn lines(directory: &Path, agent: &str) -> Vec<String> {
+    let log = std::fs::read_to_string(directory.join(format!("{agent}.log")));
+    let log = log.unwrap_or_default();
+    log.lines().map(ToOwned::to_owned).collect()
+}
+
+/// Whether a process ended as a failpoint ends it: by SIGKILL, which nobody here sent.
+fn is_failpoint(status: ExitStatus) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    status.signal() == Some(9)
+}
+
 /// How often tasks ran, by what the agents wrote down themselves.
 fn runs(directory: &Path) -> Vec<u64> {
     let mut runs = vec![0; TASKS as usize + 1];
     for agent in ["a", "b"] {
-        let log = std::fs::read_to_string(directory.join(format!("{agent}.log")));
-        for line in log.unwrap_or_default().lines() {
+        for line in lines(directory, agent) {
             let entry: usize = line.parse().expect("a whole line");
             runs[entry] += 1;
         }
@@ -230,6 +250,24 @@ impl Scene {
         self.server = Process::server(self.directory(), self.port, failpoint);
     }
 
+    /// Waits until an agent runs tasks.
+    fn wait_until_busy(&self, agent: &str) {
+        let begun = Instant::now();
+        while lines(self.directory(), agent).is_empty() {
+            assert!(begun.elapsed() < PATIENCE, "the agent runs tasks");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The only agent there was is kept full until nothing is left: while tasks are left, it holds leases.
+    fn assert_leases_held(&self, agent: &str) {
+        let history = History::open(self.directory()).expect("the journal is there");
+        let row = history.job(self.job).expect("it can be read");
+        let row = row.expect("it was accepted");
+        assert_eq!(row.state, loxley_journal::JobState::Open);
+        assert!(!lines(self.directory(), agent).is_empty(), "it ran tasks");
+    }
+
     /// Waits for the end of the job, lets everybody say what they still want to say, and looks at the books.
     fn finish(mut self) -> Vec<u64> {
         wait_for_end(self.directory(), self.job);
@@ -256,10 +294,8 @@ async fn a_server_killed_again_and_again_loses_nothing_and_runs_nothing_twice() 
     ];
     for place in places {
         scene.replace_server(Some(place));
-        let begun = Instant::now();
-        while !scene.server.has_ended() && begun.elapsed() < Duration::from_secs(5) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let status = scene.server.ended();
+        assert!(is_failpoint(status), "{place} fired: {status}");
     }
     scene.replace_server(None);
     // The agents never died: each task ran exactly once.
@@ -271,8 +307,9 @@ async fn a_server_killed_again_and_again_loses_nothing_and_runs_nothing_twice() 
 async fn a_killed_agent_s_tasks_go_to_others_and_end_once() {
     let scene = Scene::new().await;
     let mut first = scene.agent("a");
-    std::thread::sleep(Duration::from_millis(150));
+    scene.wait_until_busy("a");
     first.end();
+    scene.assert_leases_held("a");
     let _second = scene.agent("b");
     let runs = scene.finish();
     assert!(
@@ -285,8 +322,9 @@ async fn a_killed_agent_s_tasks_go_to_others_and_end_once() {
 async fn an_agent_that_was_stopped_beyond_its_lease_cannot_finish_a_task_twice() {
     let scene = Scene::new().await;
     let first = scene.agent("a");
-    std::thread::sleep(Duration::from_millis(150));
+    scene.wait_until_busy("a");
     first.signal("-STOP");
+    scene.assert_leases_held("a");
     let _second = scene.agent("b");
     // Longer than it takes to be given up.
     std::thread::sleep(Duration::from_secs(3));

@@ -5,11 +5,11 @@ mod support;
 use std::time::{Duration, Instant};
 
 use loxley_api::{ErrorCode, JobState, RetryRequest, Role, TaskRequest, TaskState, TokenRequest};
+use loxley_engine::replay;
 use loxley_journal::{Options, SqliteJournal};
 use loxley_model::{Span, TaskId};
 use loxley_policy::{Config, Selection};
 use loxley_server::ServerOptions;
-use loxley_server::engine::replay;
 use support::{TestAgent, TestServer, array, command, function, job};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,10 +70,14 @@ async fn an_agent_says_how_its_machine_is_and_how_it_keeps_limits() {
     assert!(info.vitals.contains_key("load"), "{:?}", info.vitals);
     let pressure = std::fs::read("/proc/pressure/cpu").is_ok();
     assert_eq!(info.vitals.contains_key("cpu_pressure"), pressure);
-    let [note] = info.notes.as_slice() else {
-        panic!("one note: {:?}", info.notes);
+    let [limits, ends] = info.notes.as_slice() else {
+        panic!("two notes: {:?}", info.notes);
     };
-    assert!(note.starts_with("memory limits are limits of"), "{note}");
+    assert!(
+        limits.starts_with("memory limits are limits of"),
+        "{limits}"
+    );
+    assert!(ends.contains("tasks go on to their end"), "{ends}");
     server.stop().await;
 }
 

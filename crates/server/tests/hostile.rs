@@ -2,34 +2,15 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use loxley_api::{Access, Role, Token, TokenRequest, client_config};
+use loxley_api::{Access, Role, Token, TokenRequest};
 use loxley_protocol as wire;
 use loxley_protocol::agents_client::AgentsClient;
-use rustls::pki_types::ServerName;
-use support::{PATIENCE, TestServer, array, function};
+use support::{PATIENCE, TestServer, address, array, channel, function, tls};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
-use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status};
-
-fn address(access: &Access) -> String {
-    access.url.trim_start_matches("https://").to_owned()
-}
-
-async fn tls(access: &Access, protocol: &str) -> std::io::Result<TlsStream<TcpStream>> {
-    let mut config = client_config(access.certificate_sha256);
-    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
-    let stream = TcpStream::connect(address(access)).await?;
-    let name = ServerName::try_from("loxley").expect("a name");
-    TlsConnector::from(Arc::new(config))
-        .connect(name, stream)
-        .await
-}
 
 /// What an HTTP request is answered with.
 async fn ask(access: &Access, head: &str) -> String {
@@ -42,18 +23,6 @@ async fn ask(access: &Access, head: &str) -> String {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
-}
-
-async fn channel(access: &Access) -> Channel {
-    let access = access.clone();
-    let connector = tower::service_fn(move |_: Uri| {
-        let access = access.clone();
-        async move { tls(&access, "h2").await.map(hyper_util::rt::TokioIo::new) }
-    });
-    Endpoint::from_static("https://loxley")
-        .connect_with_connector(connector)
-        .await
-        .expect("the server is there")
 }
 
 /// Opens a session with these frames and returns how it was refused.

@@ -158,7 +158,7 @@ async fn without_a_known_token_there_is_nothing_but_401() {
     let shortened = format!("Bearer {good}");
     let basic = format!("Basic {}", raw.access.token.reveal());
     let tokens = [
-        "", "Bearer ", "Bearer", &revoked, &unknown, &shortened, &basic,
+        "", "Bearer ", "Bearer", "bearer ", &revoked, &unknown, &shortened, &basic,
     ];
     let mut operations = operations();
     operations.push((Method::GET, "/nowhere".to_owned()));
@@ -174,6 +174,13 @@ async fn without_a_known_token_there_is_nothing_but_401() {
             assert_eq!(refusal(&body).code, ErrorCode::Unauthorized);
         }
     }
+    // The name of the scheme has no case.
+    for scheme in ["bearer", "BEARER", "Bearer"] {
+        let token = format!("{scheme} {}", raw.access.token.reveal());
+        let headers = [("authorization", token.as_str())];
+        let (status, _) = raw.send_with(Method::GET, "/v1/server", &headers, "").await;
+        assert_eq!(status, StatusCode::OK, "{scheme}");
+    }
     let (status, body) = raw.send_with(Method::GET, "/healthz", &[], "").await;
     assert_eq!((status, &*body), (StatusCode::OK, &b"ok\n"[..]));
 }
@@ -185,10 +192,17 @@ async fn a_role_can_do_what_it_may_and_nothing_else() {
         "POST /v1/jobs",
         "DELETE /v1/jobs/7",
         "POST /v1/jobs/7/retry",
+        "POST /v1/jobs/7/entries",
+        "POST /v1/jobs/7/close",
         "DELETE /v1/tasks/7",
         "POST /v1/tasks/7/retry",
     ];
-    let is_look = |method: &Method, path: &str| *method == Method::GET && path != "/v1/tokens";
+    let reads_results = ["POST /v1/ends", "GET /v1/tasks/7/results/{name}"];
+    let writes_results = ["PUT /v1/tasks/7/results/{name}"];
+    let is_look = |method: &Method, path: &str| {
+        let is_read = *method == Method::GET && path != "/v1/tokens";
+        is_read || path == "/v1/ends"
+    };
     for role in [Role::Submit, Role::Agent, Role::Read] {
         let raw = Raw::new(&house.access(role).await);
         for (method, path) in operations() {
@@ -199,7 +213,11 @@ async fn a_role_can_do_what_it_may_and_nothing_else() {
             let allowed = match role {
                 Role::Submit => is_look(&method, &path) || may_submit.contains(&operation.as_str()),
                 Role::Read => is_look(&method, &path),
-                Role::Agent | Role::Admin => false,
+                Role::Agent => {
+                    let operation = operation.as_str();
+                    reads_results.contains(&operation) || writes_results.contains(&operation)
+                }
+                Role::Admin => false,
             };
             let (status, body) = raw.send(method, &path, "{}").await;
             if allowed {
@@ -235,7 +253,50 @@ async fn a_job_counts_for_the_user_of_its_token() {
     assert_eq!(house.client().submit(&job).await.unwrap().user, "bob");
     let tokens = house.client().tokens().await.unwrap();
     let users: Vec<&str> = tokens.iter().map(|token| token.user.as_str()).collect();
-    assert_eq!(users, ["admin", "ada"]);
+    assert_eq!(users, ["admin", "local-agents", "ada"]);
+}
+
+#[tokio::test]
+async fn large_results_are_files_with_names_and_nothing_else() {
+    let house = House::new().await;
+    let raw = house.raw();
+    let name = "0123456789abcdef0123456789abcdef";
+    for (path, expected) in [
+        (format!("/v1/tasks/7/results/{name}"), StatusCode::NOT_FOUND),
+        (
+            "/v1/tasks/7/results/..%2f..%2ftokens".to_owned(),
+            StatusCode::BAD_REQUEST,
+        ),
+        ("/v1/tasks/x/results/0".to_owned(), StatusCode::BAD_REQUEST),
+    ] {
+        for method in [Method::GET, Method::PUT] {
+            let (status, body) = raw.send(method.clone(), &path, "bytes").await;
+            assert_eq!(status, expected, "{method} {path}");
+            refusal(&body);
+        }
+    }
+    let job = house.client().submit(&command(["true"])).await.unwrap();
+    let path = format!("/v1/tasks/{}/results/{name}", job.first_task.0);
+    let piece = |offset: u64, last: bool| format!("{path}?offset={offset}&last={last}");
+    let (status, _) = raw.send(Method::PUT, &piece(0, false), "one ").await;
+    assert_eq!(status, StatusCode::NO_CONTENT);
+    assert_eq!(
+        raw.send(Method::GET, &path, "").await.0,
+        StatusCode::NOT_FOUND
+    );
+    raw.send(Method::PUT, &piece(4, true), "two").await;
+    let (status, body) = raw
+        .send(Method::GET, &format!("{path}?offset=2&length=3"), "")
+        .await;
+    assert_eq!((status, &body[..]), (StatusCode::OK, &b"e t"[..]));
+    let tasks: Vec<u64> = (0..1001).collect();
+    let many = serde_json::json!({ "tasks": tasks }).to_string();
+    assert_eq!(
+        raw.send(Method::POST, "/v1/ends", many).await.0,
+        StatusCode::BAD_REQUEST
+    );
+    let open = house.client().ends(&[job.first_task, TaskId(99)]).await;
+    assert_eq!(open.unwrap(), []);
 }
 
 #[tokio::test]
@@ -593,6 +654,8 @@ fn nearly_right() -> impl Strategy<Value = Value> {
                 "near",
                 "output",
                 "speculate",
+                "rerun",
+                "kind",
                 "checkpoints",
                 "group",
                 "cost_sec",

@@ -201,6 +201,9 @@ impl DequeSection {
             let problem = "only tasks and pieces have children; a tree and a file bring their own";
             return Err(ScenarioError::value("spawning", problem));
         }
+        if let Some(problem) = spawning.work.and_then(|work| work.problem()) {
+            return Err(ScenarioError::value("spawning.work", problem));
+        }
         let (least, most) = spawning.children;
         let good = (0.0..=1.0).contains(&spawning.chance)
             && (0.0..=1.0).contains(&spawning.at)

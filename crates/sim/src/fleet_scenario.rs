@@ -1,20 +1,23 @@
 //! The `fleet:` part of a scenario: what people write, and how it becomes a [`FleetSetup`].
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use loxley_driver::{Directory, milli};
 use loxley_model::{
-    AgentId, AgentSpec, Dispatch, Names, Priority, Resources, RetryRule, SkillId, SkillSet, Span,
-    TaskKind,
+    AgentId, AgentSpec, Dispatch, NameError, NameId, Priority, Resources, RetryRule, SkillSet,
+    Span, TaskKind,
 };
 use loxley_policy::Config;
 use serde::Deserialize;
 
 use crate::arrivals::Arrivals;
+use crate::costs::Costs;
 use crate::distribution::Distribution;
-use crate::fleet::{AgentSetup, Fault, FleetLoad, FleetSetup, Network, TaskGroup};
+use crate::fleet::{AgentSetup, Fault, FleetLoad, FleetSetup, Network, TaskGroup, name_agent};
 use crate::readers;
-use crate::scenario::ScenarioError;
+use crate::scenario::{JobSource, ScenarioError};
 use crate::time::{Nanos, nanos};
 
 /// What stands under `fleet:`.
@@ -27,11 +30,14 @@ pub(crate) struct FleetSection {
     /// A workload file instead of `tasks`.
     #[serde(default)]
     file: Option<PathBuf>,
-    /// Whether the tasks of a file declare their cost.
-    #[serde(default = "yes")]
-    declared: bool,
+    /// What the scheduler is told of the costs that tasks declare.
+    #[serde(default)]
+    costs: Costs,
     #[serde(default)]
     network: Network,
+    /// At most so many tasks of each group run at once.
+    #[serde(default)]
+    limits: BTreeMap<String, u32>,
     #[serde(default)]
     faults: Vec<FaultSection>,
     /// The scheduler's configuration, as under `load_balancing:` in its own file.
@@ -63,6 +69,9 @@ fn normal_priority() -> Vec<u8> {
 struct AgentGroup {
     #[serde(default = "one")]
     count: u32,
+    /// What it is called, where it is one; else they are numbered.
+    #[serde(default)]
+    name: Option<String>,
     #[serde(default)]
     skills: Vec<String>,
     #[serde(default = "one")]
@@ -73,9 +82,15 @@ struct AgentGroup {
     /// The speed that it has; the claimed one when left out.
     #[serde(default)]
     true_speed: Option<f64>,
+    /// Processors; 0 is endless.
+    #[serde(default)]
+    cpus: f64,
     /// Memory in bytes; 0 is endless.
     #[serde(default)]
     memory: u64,
+    /// What else it has, and how much of it.
+    #[serde(default)]
+    resources: BTreeMap<String, u64>,
     /// How often an attempt fails.
     #[serde(default)]
     failure: f64,
@@ -95,8 +110,10 @@ struct AgentGroup {
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum DispatchSection {
-    #[default]
+    /// It asks for each task: the embedded scheduler's way.
     OnRequest,
+    /// It is kept full, with a backlog: the way of servers and of `loxley run`.
+    #[default]
     KeepFull,
 }
 
@@ -110,6 +127,9 @@ struct TaskSection {
     arrivals: Arrivals,
     #[serde(default)]
     skills: Vec<String>,
+    /// The group whose limit they count against.
+    #[serde(default)]
+    group: Option<String>,
     /// Given to the tasks in turn.
     #[serde(default = "normal_priority")]
     priorities: Vec<u8>,
@@ -160,11 +180,12 @@ enum FaultKind {
 }
 
 impl FleetSection {
-    pub(crate) fn build(&self) -> Result<FleetSetup, ScenarioError> {
-        let mut skills = Names::new();
+    /// The fleet, with the tasks of a job where there is one.
+    pub(crate) fn build(&self, job: Option<&dyn JobSource>) -> Result<FleetSetup, ScenarioError> {
+        let mut names = Directory::default();
         let mut agents = Vec::new();
         for group in &self.agents {
-            group.build(&mut agents, &mut skills)?;
+            group.build(&mut agents, &mut names)?;
         }
         if agents.is_empty() {
             return Err(ScenarioError::value(
@@ -172,7 +193,19 @@ impl FleetSection {
                 "there is at least one agent",
             ));
         }
-        let load = self.load(&mut skills, agents.len())?;
+        let mut limits = Vec::new();
+        for (group, &limit) in &self.limits {
+            limits.push((named(names.groups.intern(group), "limits")?, limit));
+        }
+        let load = match job {
+            Some(job) => {
+                let job = job.load(&mut names);
+                let job = job.map_err(|problem| ScenarioError::value("tasks", problem))?;
+                limits.extend(job.limits);
+                FleetLoad::Given(Arc::new(job.tasks))
+            }
+            None => self.load(&mut names, agents.len())?,
+        };
         let mut faults = Vec::new();
         for fault in &self.faults {
             fault.build(&mut faults, agents.len())?;
@@ -183,10 +216,13 @@ impl FleetSection {
             agents,
             load,
             network: self.network()?,
+            limits,
             faults,
-            skills,
+            names,
+            costs: self.costs,
             clock_skew: 0,
             until: self.until.map(nanos),
+            verify: false,
         })
     }
 
@@ -218,15 +254,15 @@ impl FleetSection {
         }
     }
 
-    fn load(&self, skills: &mut Names<SkillId>, agents: usize) -> Result<FleetLoad, ScenarioError> {
+    fn load(&self, names: &mut Directory, agents: usize) -> Result<FleetLoad, ScenarioError> {
         if let Some(path) = &self.file {
             let workload = readers::read(path)
                 .map_err(|error| ScenarioError::value("file", error.to_string()))?
                 .split_processors();
-            for name in workload.tasks().iter().flat_map(|task| &task.skills) {
-                intern(skills, name)?;
+            for task in workload.tasks() {
+                skill_set(&task.skills, names)?;
             }
-            return Ok(FleetLoad::Graph(Arc::new(workload), self.declared));
+            return Ok(FleetLoad::Graph(Arc::new(workload)));
         }
         if self.tasks.iter().all(|group| group.count == 0) {
             return Err(ScenarioError::value("tasks", "nothing to do"));
@@ -234,40 +270,50 @@ impl FleetSection {
         let groups = self
             .tasks
             .iter()
-            .map(|group| group.build(skills, agents))
+            .map(|group| group.build(names, agents))
             .collect::<Result<_, _>>()?;
         Ok(FleetLoad::Groups(groups))
     }
 }
 
-fn intern(skills: &mut Names<SkillId>, name: &str) -> Result<SkillId, ScenarioError> {
-    skills
-        .intern(name)
-        .map_err(|error| ScenarioError::value("skills", error.to_string()))
+fn skill_set(skills: &[String], names: &mut Directory) -> Result<SkillSet, ScenarioError> {
+    named(names.skill_set(skills), "skills")
 }
 
-fn skill_set(names: &[String], skills: &mut Names<SkillId>) -> Result<SkillSet, ScenarioError> {
-    names.iter().map(|name| intern(skills, name)).collect()
+fn named<T>(name: Result<T, NameError>, key: &str) -> Result<T, ScenarioError> {
+    name.map_err(|error| ScenarioError::value(key, error.to_string()))
 }
 
 impl AgentGroup {
     fn build(
         &self,
         agents: &mut Vec<AgentSetup>,
-        skills: &mut Names<SkillId>,
+        names: &mut Directory,
     ) -> Result<(), ScenarioError> {
-        let skills = skill_set(&self.skills, skills)?;
+        let skills = skill_set(&self.skills, names)?;
         let true_speed = self.true_speed.unwrap_or(self.speed);
         let positive = |value: f64| value > 0.0 && value.is_finite();
         if !positive(self.speed) || !positive(true_speed) || self.slots == 0 {
             let problem = "an agent has a positive speed and at least one slot";
             return Err(ScenarioError::value("agents", problem));
         }
+        let cpus = milli(self.cpus)
+            .ok_or_else(|| ScenarioError::value("agents.cpus", "processors are not negative"))?;
+        let resources = self.resources.iter();
+        let resources = resources.map(|(name, amount)| (name.as_str(), *amount));
+        let resources = named(
+            names.amounts(cpus, self.memory, resources),
+            "agents.resources",
+        )?;
         for _ in 0..self.count {
-            let mut spec = AgentSpec::new(AgentId(agents.len() as u64), skills.clone());
+            let id = match &self.name {
+                Some(name) => self.named(name, agents.len(), names)?,
+                None => name_agent(names, agents.len()),
+            };
+            let mut spec = AgentSpec::new(id, skills.clone());
             spec.slots = self.slots;
             spec.speed = self.speed;
-            spec.resources.memory_bytes = self.memory;
+            spec.resources = resources.clone();
             spec.heartbeats = self.heartbeat.is_some();
             spec.dispatch = match self.dispatch {
                 DispatchSection::OnRequest => Dispatch::OnRequest,
@@ -286,12 +332,24 @@ impl AgentGroup {
     }
 }
 
-impl TaskSection {
-    fn build(
+impl AgentGroup {
+    fn named(
         &self,
-        skills: &mut Names<SkillId>,
-        agents: usize,
-    ) -> Result<TaskGroup, ScenarioError> {
+        name: &str,
+        number: usize,
+        names: &mut Directory,
+    ) -> Result<AgentId, ScenarioError> {
+        let id = named(names.agents.intern(name), "agents.name")?;
+        if id == AgentId::from_number(number as u32) {
+            return Ok(id);
+        }
+        let problem = format!("two agents are called `{name}`");
+        Err(ScenarioError::value("agents.name", problem))
+    }
+}
+
+impl TaskSection {
+    fn build(&self, names: &mut Directory, agents: usize) -> Result<TaskGroup, ScenarioError> {
         if let Some(problem) = self.work.problem() {
             return Err(ScenarioError::value("tasks.work", problem));
         }
@@ -310,12 +368,15 @@ impl TaskSection {
         if priorities.is_empty() {
             return Err(ScenarioError::value("tasks.priorities", "at least one"));
         }
+        let task_skills = skill_set(&self.skills, names)?;
+        let group = named(names.group(self.group.as_deref()), "tasks.group")?;
         Ok(TaskGroup {
             count: self.count,
             work: self.work,
             arrivals: self.arrivals,
-            kind: Arc::new(TaskKind {
-                skills: skill_set(&self.skills, skills)?,
+            kind: names.kind(TaskKind {
+                skills: task_skills,
+                group,
                 needs: Resources {
                     memory_bytes: self.memory,
                     ..Resources::default()
@@ -331,7 +392,7 @@ impl TaskSection {
             priorities,
             declared: self.declared,
             deadline: self.deadline.map(nanos),
-            onto: self.onto.map(|agent| AgentId(u64::from(agent))),
+            onto: self.onto.map(AgentId::from_number),
         })
     }
 }

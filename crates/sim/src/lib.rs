@@ -14,6 +14,7 @@
 
 pub mod arrivals;
 pub mod checkers;
+pub mod costs;
 mod deque_scenario;
 pub mod deque_world;
 pub mod distribution;
@@ -22,6 +23,7 @@ pub mod event_queue;
 pub mod experiment;
 pub mod fleet;
 mod fleet_scenario;
+pub mod generate;
 pub mod json;
 pub mod library;
 pub mod observer;
@@ -38,6 +40,7 @@ pub mod timeline;
 pub mod workload;
 
 pub use arrivals::Arrivals;
+pub use costs::Costs;
 pub use deque_world::{DequeSetup, Load};
 pub use distribution::Distribution;
 pub use event_queue::EventQueue;

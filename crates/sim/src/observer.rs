@@ -63,6 +63,8 @@ pub enum Happening {
         task: u64,
         /// Whether it was stolen or rebalanced; otherwise its worker was lost, left or stuck.
         stolen: bool,
+        /// Whether it was given to the other to be started, not put on a queue.
+        given: bool,
     },
     /// A waiting task was taken from a worker and is nowhere for now.
     Withdrawn {
@@ -84,6 +86,13 @@ pub enum Happening {
         ok: bool,
         /// Whose result counts, if it succeeded.
         by: Option<u32>,
+        /// Whether nobody wanted it any more, or needed it.
+        cancelled: bool,
+    },
+    /// The scheduler said that a task cannot end before its deadline any more.
+    DeadlineLost {
+        /// Which task.
+        task: u64,
     },
     /// A worker looked for work and found none.
     FoundNothing {
@@ -107,6 +116,11 @@ pub enum Happening {
     },
     /// An agent is back, or new.
     Joined {
+        /// Which agent.
+        worker: u32,
+    },
+    /// An agent left in good order.
+    Left {
         /// Which agent.
         worker: u32,
     },

@@ -5,15 +5,19 @@
 //! `workers=8` edits the scenario before it is built; a policy is a named bundle of changes, so
 //! comparing policies is running one scenario with several bundles.
 
+use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
+use loxley_driver::Directory;
+use loxley_model::GroupId;
 use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::deque_scenario::DequeSection;
 use crate::deque_world::{self, DequeSetup, Load};
-use crate::fleet::{self, FleetLoad, FleetSetup};
+use crate::fleet::{self, FleetLoad, FleetSetup, FleetTasks};
 use crate::fleet_scenario::FleetSection;
 use crate::observer::Observer;
 use crate::statistics::RunStatistics;
@@ -85,9 +89,33 @@ struct ScenarioFile {
 #[derive(Debug, Clone)]
 pub struct Scenario {
     name: String,
+    /// As it was written.
+    text: String,
     file: ScenarioFile,
     /// The same as a tree, for changes.
     tree: Value,
+    /// The same load on workers with deques, where the load is a workload that both worlds can run.
+    on_deques: Option<Value>,
+    /// Where the tasks come from, when they are not in the scenario.
+    job: Option<Arc<dyn JobSource>>,
+}
+
+/// A job that somebody else has read.
+pub trait JobSource: fmt::Debug + Send + Sync {
+    /// Its tasks, in the names of the fleet that will run them.
+    ///
+    /// # Errors
+    /// Why it cannot be run.
+    fn load(&self, names: &mut Directory) -> Result<JobLoad, String>;
+}
+
+/// The tasks of a job, and what it brings along.
+#[derive(Debug)]
+pub struct JobLoad {
+    /// The tasks.
+    pub tasks: FleetTasks,
+    /// At most so many tasks of each of these groups run at once.
+    pub limits: Vec<(GroupId, u32)>,
 }
 
 /// A world that can be run.
@@ -102,29 +130,53 @@ pub enum World {
 impl Scenario {
     /// Reads a scenario; `name` is for messages.
     pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
+        let scenario = Self::read(name, text)?;
+        scenario.build(&[])?;
+        Ok(scenario)
+    }
+
+    /// A scenario that describes agents, with the tasks of a job.
+    pub fn of_job(name: &str, text: &str, job: Arc<dyn JobSource>) -> Result<Self, ScenarioError> {
+        let mut scenario = Self::read(name, text)?;
+        scenario.job = Some(job);
+        scenario.build(&[])?;
+        Ok(scenario)
+    }
+
+    fn read(name: &str, text: &str) -> Result<Self, ScenarioError> {
         let problem = |error: serde_saphyr::Error| ScenarioError::Text {
             name: name.to_owned(),
             problem: plain_message(&error),
         };
         let file: ScenarioFile = serde_saphyr::from_str(text).map_err(problem)?;
         let tree: Value = serde_saphyr::from_str(text).map_err(problem)?;
-        let scenario = Self {
+        Ok(Self {
             name: name.to_owned(),
+            text: text.to_owned(),
             file,
             tree,
-        };
-        scenario.build(&[])?;
-        Ok(scenario)
+            on_deques: None,
+            job: None,
+        })
     }
 
-    /// A scenario that runs a workload file (see [`readers`](crate::readers)).
+    /// A scenario that runs a workload file (see [`readers`](crate::readers)): with the real scheduler, or with
+    /// thieves alone under policies that speak of stealing.
     pub fn of_workload(path: &Path, workers: u32) -> Result<Self, ScenarioError> {
-        let file = serde_json::json!({
-            "about": format!("The workload {}", path.display()),
-            "look_for": "the ratio to the lower bound: what is left to gain",
+        let name = path.display().to_string();
+        let about = Value::from(format!("The workload {name}"));
+        let look_for = "the ratio to the lower bound: what is left to gain";
+        let quoted = Value::from(name.as_str());
+        let text = format!(
+            "about: {about}\nlook_for: {look_for:?}\nfleet:\n  agents:\n    - {{count: {workers}}}\n  file: {quoted}\n"
+        );
+        let mut scenario = Self::parse(&name, &text)?;
+        scenario.on_deques = Some(serde_json::json!({
+            "about": about,
+            "look_for": look_for,
             "deque": {"workers": workers, "load": {"file": path}},
-        });
-        Self::parse(&path.display().to_string(), &file.to_string())
+        }));
+        Ok(scenario)
     }
 
     /// Finds a scenario: a ready one by name, a scenario file, or a workload file.
@@ -150,6 +202,12 @@ impl Scenario {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The scenario as it was written, or as it could be.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// One sentence on what it shows.
@@ -179,9 +237,13 @@ impl Scenario {
     /// The world with these changes made.
     pub fn build(&self, changes: &[Change]) -> Result<World, ScenarioError> {
         if changes.is_empty() {
-            return self.file.build();
+            return self.file.build(self.job.as_deref());
         }
-        let mut tree = self.tree.clone();
+        let speaks_of_stealing = changes.iter().any(Change::is_for_deques);
+        let mut tree = match &self.on_deques {
+            Some(tree) if speaks_of_stealing => tree.clone(),
+            _ => self.tree.clone(),
+        };
         for change in changes {
             change.apply(&mut tree)?;
         }
@@ -194,7 +256,7 @@ impl Scenario {
                     .join(" "),
                 problem: error.to_string(),
             })?;
-        file.build()
+        file.build(self.job.as_deref())
     }
 }
 
@@ -226,8 +288,13 @@ impl World {
             Self::Deque(setup) => (0..setup.speeds.len())
                 .map(|worker| (format!("worker {worker}"), 1))
                 .collect(),
-            Self::Fleet(setup) => (setup.agents.iter().enumerate())
-                .map(|(agent, setup)| (format!("agent {agent}"), setup.spec.slots))
+            Self::Fleet(setup) => (setup.agents.iter())
+                .map(|agent| {
+                    (
+                        setup.names.agent_name(agent.spec.id).to_string(),
+                        agent.spec.slots,
+                    )
+                })
                 .collect(),
         }
     }
@@ -246,7 +313,7 @@ impl World {
                 FleetLoad::Groups(groups) => {
                     groups.iter().map(|group| u64::from(group.count)).sum()
                 }
-                FleetLoad::Graph(workload, _) => workload.len() as u64,
+                FleetLoad::Graph(workload) => workload.len() as u64,
                 FleetLoad::Given(tasks) => tasks.len() as u64,
             },
         }
@@ -254,16 +321,22 @@ impl World {
 }
 
 impl ScenarioFile {
-    fn build(&self) -> Result<World, ScenarioError> {
+    fn build(&self, job: Option<&dyn JobSource>) -> Result<World, ScenarioError> {
         match (&self.deque, &self.fleet) {
             (Some(deque), None) => Ok(World::Deque(Box::new(deque.build()?))),
-            (None, Some(fleet)) => Ok(World::Fleet(Box::new(fleet.build()?))),
+            (None, Some(fleet)) => Ok(World::Fleet(Box::new(fleet.build(job)?))),
             _ => Err(ScenarioError::value(
                 "deque",
                 "a scenario describes one world, under `deque` or under `fleet`",
             )),
         }
     }
+}
+
+/// A text as a tree of values; none if it is no YAML.
+#[must_use]
+pub fn tree_of(text: &str) -> Option<Value> {
+    serde_saphyr::from_str(text).ok()
 }
 
 /// One edit of a scenario: a path and its new value.
@@ -293,6 +366,7 @@ impl Change {
     fn new(path: &str, value: Value, text: &str) -> Self {
         let path = match path {
             "granularity" => "deque.load.pieces.piece",
+            "costs" => "fleet.costs",
             other => other,
         };
         Self {
@@ -319,12 +393,25 @@ impl Change {
             .collect()
     }
 
+    /// Whether it can only be meant for workers with deques.
+    fn is_for_deques(&self) -> bool {
+        let words = ["deque", "stealing", "placement", "owner_end", "topology"];
+        words.contains(&self.path[0].as_str())
+    }
+
     /// Sets the value in a scenario's tree. The world's key may be left out of the path.
     fn apply(&self, tree: &mut Value) -> Result<(), ScenarioError> {
         let is_fleet = tree.get("fleet").is_some();
         let mut path = self.path.clone();
         if is_fleet && path == ["workers"] {
             path = ["agents", "0", "count"].map(str::to_owned).to_vec();
+        }
+        if path[0] == "fleet" && !is_fleet {
+            return Err(ScenarioError::Change {
+                change: self.text.clone(),
+                problem: "this scenario has no scheduler: it describes workers with deques"
+                    .to_owned(),
+            });
         }
         let starts_at_root = tree.get(&path[0]).is_some() || path[0] == "deque";
         let mut node = match starts_at_root {
@@ -360,8 +447,8 @@ impl Change {
     }
 }
 
-impl std::fmt::Display for Change {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
@@ -421,6 +508,31 @@ deque:
 
     fn workers(world: &World) -> usize {
         world.workers().len()
+    }
+
+    #[test]
+    fn a_workload_runs_with_the_scheduler_unless_somebody_speaks_of_stealing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("work.csv");
+        let table = "name,work,after,memory\na,1,,700\nb,2,a,\nc,1,,700\n";
+        std::fs::write(&path, table).unwrap();
+        let scenario = Scenario::find(path.to_str().unwrap(), Some(3)).unwrap();
+        assert!(matches!(scenario.build(&[]).unwrap(), World::Fleet(_)));
+        let with = |policy: &str| scenario.build(&Change::policy(policy).unwrap()).unwrap();
+        assert_eq!(workers(&with("random+half")), 3);
+        assert!(matches!(with("random+half"), World::Deque(_)));
+        let World::Fleet(setup) = with("earliest_finish+costs=none+agents.0.memory=1000") else {
+            panic!("a scheduler's word is for a scheduler");
+        };
+        let matching = setup.config.capabilities.matching_strategy;
+        assert_eq!(matching, loxley_policy::Matching::EarliestFinish);
+        let tasks = setup.tasks(&loxley_balance::Rng::new(1));
+        let needs = (0..3).map(|task| tasks.spec(task).kind.needs.memory_bytes);
+        assert_eq!(needs.sum::<u64>(), 1400, "memory is not dropped");
+        assert!((0..3).all(|task| tasks.spec(task).cost.is_none()));
+        // What is shown can be run.
+        let shown = Scenario::parse("shown", scenario.text()).unwrap();
+        assert_eq!(workers(&shown.build(&[]).unwrap()), 3);
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //!
 //! The seed decides how large the fleet is, what the tasks need, how the scheduler is configured,
 //! how bad the network is and who crashes when. Some kinds of trouble are switched off altogether,
-//! so that the rest is seen more clearly. Then the world heals: every agent is up and connected, one
-//! that can do everything joins, and every task must end. A scheduler that does nothing would pass
-//! every other check.
+//! so that the rest is seen more clearly, and in one of five there is no trouble at all: there every moment must add
+//! up. Then the world heals: agents are up and connected, but for a few that never come back; one that can do
+//! everything joins, and every task must end. A scheduler that does nothing would pass every other check.
 
 use std::any::Any;
 use std::fmt;
@@ -12,14 +12,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use loxley_balance::Rng;
+use loxley_driver::Directory;
 use loxley_model::{
-    AgentId, AgentSpec, DependencyFailure, Dispatch, Fallback, GroupId, JobId, JobSpec, Names,
+    AgentId, AgentSpec, DependencyFailure, Dispatch, Fallback, GroupId, JobId, JobSpec, NameId,
     Priority, Resources, RetryRule, SkillId, SkillSet, Span, TaskId, TaskKind, TaskSpec, Time,
     UserId,
 };
 use loxley_policy::{Config, Matching, Strategy};
 
 use crate::checkers::{FleetCheckers, Violation};
+use crate::costs::Costs;
 use crate::distribution::Distribution;
 use crate::fleet::{self, AgentSetup, Drawn, Fault, FleetLoad, FleetSetup, FleetTasks, Network};
 use crate::observer::{Happening, Observer};
@@ -114,8 +116,11 @@ pub fn setup(seed: u64) -> FleetSetup {
         config: root.child("config"),
         network: root.child("network"),
         faults: root.child("faults"),
+        deaths: root.child("deaths"),
+        is_calm: root.child("calm").chance(0.2),
     };
     let skill_count = makers.size.below(4) as u32;
+    let skill_count = if makers.is_calm { 0 } else { skill_count };
     let agent_count = 1 + makers.size.below(10) as u32;
     let mut agents: Vec<AgentSetup> = (0..agent_count)
         .map(|id| makers.agent(id, skill_count))
@@ -125,14 +130,17 @@ pub fn setup(seed: u64) -> FleetSetup {
     let tasks = makers.tasks(task_count, skill_count);
     let config = makers.config();
     FleetSetup {
-        faults: makers.faults(agent_count, task_count, &config),
+        limits: Vec::new(),
+        faults: makers.faults(&agents, task_count, &config),
         config,
         agents,
         load: FleetLoad::Given(Arc::new(tasks)),
         network: makers.network(),
-        skills: Names::new(),
+        names: Directory::default(),
+        costs: Costs::Exact,
         clock_skew: if makers.size.chance(0.3) { SECOND } else { 0 },
         until: Some(STORM + PATIENCE),
+        verify: true,
     }
 }
 
@@ -144,12 +152,15 @@ struct Makers {
     config: Rng,
     network: Rng,
     faults: Rng,
+    deaths: Rng,
+    /// Whether nothing goes wrong.
+    is_calm: bool,
 }
 
 /// An agent that can do everything, from the moment the storm is over.
 fn saviour(id: u32, skill_count: u32) -> AgentSetup {
     let mut spec = AgentSpec::new(
-        AgentId(u64::from(id)),
+        AgentId::from_number(id),
         (0..skill_count).map(SkillId).collect(),
     );
     spec.slots = 4;
@@ -165,7 +176,7 @@ impl Makers {
             .filter(|_| rng.chance(0.6))
             .map(SkillId)
             .collect();
-        let mut spec = AgentSpec::new(AgentId(u64::from(id)), skills);
+        let mut spec = AgentSpec::new(AgentId::from_number(id), skills);
         spec.slots = 1 + rng.below(4) as u32;
         spec.speed = 0.25 * (1.0 + rng.below(12) as f64);
         spec.resources.memory_bytes = if rng.chance(0.5) { 1_000 } else { 0 };
@@ -187,6 +198,12 @@ impl Makers {
         if rng.chance(0.2) {
             agent.joins = rng.below(STORM / 2);
         }
+        if self.is_calm {
+            agent.spec.speed = 1.0;
+            agent.true_speed = 1.0;
+            agent.failure = 0.0;
+            agent.straggler = (0.0, 1.0);
+        }
         agent
     }
 
@@ -195,7 +212,14 @@ impl Makers {
         let all_at_once = rng.chance(0.3);
         let with_edges = rng.chance(0.5);
         let kinds: Vec<Arc<TaskKind>> = (0..1 + rng.below(6))
-            .map(|_| Arc::new(task_kind(rng, skill_count)))
+            .map(|_| task_kind(rng, skill_count))
+            .map(|kind| {
+                Arc::new(if self.is_calm {
+                    without_limits(kind)
+                } else {
+                    kind
+                })
+            })
             .collect();
         let mut tasks = Drawn::default();
         let mut moment = 0;
@@ -238,6 +262,7 @@ impl Makers {
             tasks.work.push(work);
             tasks.submissions.last_mut().expect("pushed above").2 = id as usize + 1;
         }
+        tasks.give_fallbacks(&mut rng.child("fallbacks"));
         FleetTasks::new(tasks)
     }
 
@@ -269,12 +294,25 @@ impl Makers {
         config.speculation.enabled = rng.chance(0.5);
         config.quotas.user_shares = rng.chance(0.5);
         config.learning.breaker_probe = Span(2 * SECOND);
+        config.priority.rescue_high_priority = rng.chance(0.7);
+        config.guards.max_moves = rng.below(4) as u32;
+        config.quotas.reserved_slots = rng.below(2) as u32;
+        if self.is_calm {
+            if config.strategy == Strategy::Push {
+                config.strategy = Strategy::Hybrid;
+            }
+            config.work_stealing.steal_below_busy = true;
+            config.work_stealing.min_tasks_to_steal = 1;
+            config.priority.rescue_high_priority = true;
+            config.quotas.user_shares = false;
+            config.quotas.reserved_slots = 0;
+        }
         config
     }
 
     fn network(&mut self) -> Network {
         let rng = &mut self.network;
-        if rng.chance(0.25) {
+        if self.is_calm || rng.chance(0.25) {
             return Network::default();
         }
         let slow = [0.001, 0.05, 0.5][rng.index(3)];
@@ -293,9 +331,14 @@ impl Makers {
         network
     }
 
-    fn faults(&mut self, agents: u32, tasks: u64, config: &Config) -> Vec<(Nanos, Fault)> {
+    fn faults(&mut self, all: &[AgentSetup], tasks: u64, config: &Config) -> Vec<(Nanos, Fault)> {
+        // The last one comes when it is over.
+        let agents = all.len() as u32 - 1;
         let rng = &mut self.faults;
-        let kinds: Vec<u64> = (0..7).filter(|_| rng.chance(0.5)).collect();
+        let mut kinds: Vec<u64> = (0..7).filter(|_| rng.chance(0.5)).collect();
+        if self.is_calm {
+            kinds.retain(|kind| *kind == 4);
+        }
         let mut faults = Vec::new();
         let trouble = if kinds.is_empty() { 0 } else { rng.below(25) };
         for _ in 0..trouble {
@@ -322,8 +365,14 @@ impl Makers {
                     let limit = 1 + rng.below(3) as u32;
                     faults.push((at, Fault::Limit(GroupId(0), limit)));
                     faults.push((at, Fault::Rebalance));
+                    let user = UserId(rng.below(3) as u32);
+                    faults.push((at, Fault::Weight(user, 1 + limit)));
                 }
             }
+        }
+        if self.is_calm {
+            faults.sort_by_key(|(at, _)| *at);
+            return faults;
         }
         for agent in 0..agents {
             faults.push((STORM, Fault::Mend(agent)));
@@ -331,13 +380,64 @@ impl Makers {
             faults.push((STORM, Fault::Slow(agent, 1.0)));
         }
         faults.push((STORM, Fault::CalmNetwork));
+        self.let_some_die(&all[..agents as usize], &mut faults);
         faults.sort_by_key(|(at, _)| *at);
         faults
+    }
+
+    /// Some of those who would be missed never come back.
+    fn let_some_die(&mut self, agents: &[AgentSetup], faults: &mut Vec<(Nanos, Fault)>) {
+        let rng = &mut self.deaths;
+        if !rng.chance(0.3) {
+            return;
+        }
+        for (number, agent) in (0..).zip(agents) {
+            if agent.heartbeat.is_some() && rng.chance(0.3) {
+                let death = agent.joins + rng.below(STORM);
+                faults.retain(|(at, fault)| *fault != Fault::Start(number) || *at < death);
+                faults.push((death, Fault::Crash(number)));
+            }
+        }
+    }
+}
+
+impl Drawn {
+    /// Some tasks with a time limit get another of their batch, which waits for nothing, as their fallback.
+    fn give_fallbacks(&mut self, rng: &mut Rng) {
+        let mut first = 0;
+        for &(_, _, end) in &self.submissions {
+            let mut free: Vec<usize> = (first..end)
+                .filter(|task| self.specs[*task].dependencies.is_empty())
+                .collect();
+            for task in first..end {
+                let is_limited = self.specs[task].kind.time_limit.is_some();
+                if !is_limited || !rng.chance(0.3) {
+                    continue;
+                }
+                let Some(fallback) = free.iter().rposition(|other| *other > task) else {
+                    continue;
+                };
+                let fallback = TaskId(free.remove(fallback) as u64);
+                self.specs[task].fallback = Fallback::Task(fallback);
+            }
+            first = end;
+        }
+    }
+}
+
+/// The same kind of task with nothing that takes it off an agent.
+fn without_limits(kind: TaskKind) -> TaskKind {
+    TaskKind {
+        time_limit: None,
+        hold_limit: None,
+        ..kind
     }
 }
 
 fn task_kind(rng: &mut Rng, skill_count: u32) -> TaskKind {
     TaskKind {
+        work: None,
+        once: false,
         skills: (0..skill_count)
             .filter(|_| rng.chance(0.4))
             .map(SkillId)

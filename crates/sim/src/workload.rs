@@ -121,6 +121,18 @@ impl Workload {
         &self.order
     }
 
+    /// The work of each task.
+    #[must_use]
+    pub fn works(&self) -> Vec<Nanos> {
+        self.tasks.iter().map(|task| task.work).collect()
+    }
+
+    /// How long a task takes at this speed.
+    #[must_use]
+    pub fn duration(&self, task: u32, speed: f64) -> Nanos {
+        libm::ceil(self.tasks[task as usize].work as f64 / speed) as Nanos
+    }
+
     /// All work together.
     #[must_use]
     pub fn total_work(&self) -> Nanos {
@@ -145,6 +157,12 @@ impl Workload {
     /// *bottom level*): the most urgent task is the one with the largest.
     #[must_use]
     pub fn bottom_levels(&self) -> Vec<Nanos> {
+        self.bottom_levels_of(&self.works())
+    }
+
+    /// The bottom levels that would follow if tasks took as long as `costs` say.
+    #[must_use]
+    pub fn bottom_levels_of(&self, costs: &[Nanos]) -> Vec<Nanos> {
         let mut levels: Vec<Nanos> = vec![0; self.tasks.len()];
         for &task in self.order.iter().rev() {
             let below = self
@@ -153,7 +171,7 @@ impl Workload {
                 .map(|&successor| levels[successor as usize])
                 .max()
                 .unwrap_or(0);
-            levels[task as usize] = below + self.tasks[task as usize].work;
+            levels[task as usize] = below + costs[task as usize];
         }
         levels
     }

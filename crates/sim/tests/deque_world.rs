@@ -119,6 +119,7 @@ fn setup() -> impl Strategy<Value = DequeSetup> {
             prop::option::of(Just(Spawning {
                 chance: 0.3,
                 children: (1, 3),
+                work: None,
                 at: 0.5,
             })),
             placement(workers),
@@ -199,6 +200,7 @@ fn the_same_seed_writes_the_same_bytes_and_another_does_not() {
     setup.spawning = Some(Spawning {
         chance: 0.3,
         children: (1, 3),
+        work: None,
         at: 0.5,
     });
     let log = |seed| {
@@ -228,6 +230,7 @@ fn every_policy_faces_the_same_tree() {
             setup.spawning = Some(Spawning {
                 chance: 0.3,
                 children: (1, 3),
+                work: None,
                 at: 0.5,
             });
             setup.stealing = Some(Stealing {

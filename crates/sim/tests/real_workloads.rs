@@ -1,25 +1,13 @@
 //! The readers on real files, where the shared data folder is beside the repository.
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test: a failure is the message"
-)]
+#![expect(clippy::unwrap_used, reason = "a test: a failure is the message")]
+
+mod shared_data;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use loxley_sim::checkers::DequeCheckers;
 use loxley_sim::{DequeSetup, Load, deque_world, readers};
-
-fn data() -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let candidates = [root.join("../shared/data"), root.join("../../shared/data")];
-    let found = candidates.into_iter().find(|folder| folder.is_dir());
-    if found.is_none() {
-        println!("skipped: no folder ../shared/data beside the repository");
-    }
-    found
-}
 
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
@@ -34,7 +22,11 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
 
 #[test]
 fn the_critical_path_of_a_task_graph_is_the_one_its_file_states() {
-    let Some(data) = data() else { return };
+    let Some(data) =
+        shared_data::folder("the_critical_path_of_a_task_graph_is_the_one_its_file_states")
+    else {
+        return;
+    };
     for path in files(&data.join("stg/50"), ".stg") {
         let text = std::fs::read_to_string(&path).unwrap();
         let stated: u64 = text
@@ -50,7 +42,9 @@ fn the_critical_path_of_a_task_graph_is_the_one_its_file_states() {
 
 #[test]
 fn every_workflow_runs_to_its_end() {
-    let Some(data) = data() else { return };
+    let Some(data) = shared_data::folder("every_workflow_runs_to_its_end") else {
+        return;
+    };
     for path in files(&data.join("wfinstances"), ".json") {
         let workload = Arc::new(readers::read(&path).unwrap());
         let setup = DequeSetup::new(16, Load::Graph(Arc::clone(&workload)));
@@ -64,7 +58,9 @@ fn every_workflow_runs_to_its_end() {
 
 #[test]
 fn a_compressed_log_is_read_whole() {
-    let Some(data) = data() else { return };
+    let Some(data) = shared_data::folder("a_compressed_log_is_read_whole") else {
+        return;
+    };
     let path = data.join("traces/NASA-iPSC-1993-3.1-cln.swf.gz");
     let workload = readers::read(&path).unwrap();
     assert_eq!(workload.len(), 18_066, "jobs that ran");

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::pool::contract::{ForkJoin, Spawner};
+use crate::pool::contract::{ForkJoin, Scoping, Spawner};
 
 pub(crate) struct Rayon(rayon::ThreadPool);
 
@@ -61,5 +61,18 @@ impl Spawner for Rayon {
 
     fn spawn_inside((): &(), unit: impl FnOnce() + Send + 'static) {
         rayon::spawn(unit);
+    }
+}
+
+impl Scoping for Rayon {
+    type Scope = rayon::Scope<'static>;
+
+    fn scope(body: impl FnOnce(&Self::Scope) + Send) {
+        rayon::scope(body);
+    }
+
+    #[inline]
+    fn spawn_scoped(scope: &Self::Scope, unit: impl FnOnce(&Self::Scope) + Send + 'static) {
+        scope.spawn(unit);
     }
 }

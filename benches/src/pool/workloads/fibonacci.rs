@@ -27,7 +27,7 @@ impl ForkJoinWorkload for Fibonacci {
     }
 }
 
-fn fibonacci<P: ForkJoin>(context: &mut P::Context<'_>, n: u32) -> u64 {
+pub(super) fn fibonacci<P: ForkJoin>(context: &mut P::Context<'_>, n: u32) -> u64 {
     if n < 2 {
         return u64::from(n);
     }
@@ -39,6 +39,6 @@ fn fibonacci<P: ForkJoin>(context: &mut P::Context<'_>, n: u32) -> u64 {
     left + right
 }
 
-fn closed_form(n: u32) -> u64 {
+pub(super) fn closed_form(n: u32) -> u64 {
     (0..n).fold((0, 1), |(low, high), _| (high, low + high)).0
 }

@@ -28,6 +28,11 @@ impl HeavyTail {
         }
     }
 
+    /// What each item costs.
+    pub(crate) fn costs(&self) -> &[u64] {
+        &self.costs
+    }
+
     /// Milliseconds when the costs are known beforehand: dearest first to the least loaded of
     /// `workers` plain threads. Without that knowledge nobody can be expected to do better.
     pub(crate) fn ideal(&self, workers: usize) -> f64 {

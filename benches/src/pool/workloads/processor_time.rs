@@ -3,11 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
 use super::countdown::Countdown;
 use super::sleeper::Sleeper;
 use super::spin_for;
+use crate::measure::processor_time;
 use crate::pool::contract::{ForkJoin, ForkJoinWorkload, SpawnWorkload, Spawner};
 
 /// A computation on the pool that sleeps; the figure is milliseconds of processor time in 3 s.
@@ -69,10 +68,4 @@ impl DutyCycle {
         let used = processor_time() - before;
         used.as_secs_f64() / (USEFUL.as_secs_f64() * self.count as f64)
     }
-}
-
-/// User and system time of all threads of this process so far.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }

@@ -1,8 +1,8 @@
 //! Summing a binary tree with a `join` at every node: the price of a fork.
 //!
-//! Everyone walks the same tree, left child first where the pool lets the caller choose. Its nodes
-//! lie breadth-first in one allocation, which favours neither side: in a tree of boxes made
-//! depth-first, merely walking the right child first is three times as fast as the left one.
+//! Everyone walks the same tree in the same order. Its nodes lie breadth-first in one allocation, which
+//! favours neither side, or in boxes that were made depth-first, left child first, where one order may be
+//! three times as fast as the other whoever walks: so both orders are measured.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -11,10 +11,18 @@ use crate::pool::contract::{ForkJoin, ForkJoinWorkload, Sequential};
 #[cfg(feature = "peers")]
 use crate::pool::peers::Tokio;
 
+/// Which child of a node comes first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Left,
+    Right,
+}
+
 /// A full tree and how often it is summed; the figure is nanoseconds per node.
 pub(crate) struct Tree {
     nodes: Vec<Node>,
     repeats: u64,
+    order: Order,
 }
 
 struct Node {
@@ -25,7 +33,7 @@ struct Node {
 
 impl Tree {
     /// A full tree of `2^levels - 1` nodes of value one, to be summed `repeats` times.
-    pub(crate) fn full(levels: u32, repeats: u64) -> Self {
+    pub(crate) fn full(levels: u32, repeats: u64, order: Order) -> Self {
         let count = (1 << levels) - 1;
         let node = |index: u32| Node {
             value: 1,
@@ -35,25 +43,23 @@ impl Tree {
         Self {
             nodes: (0..count).map(node).collect(),
             repeats,
+            order,
         }
     }
 }
 
 impl ForkJoinWorkload for Tree {
     fn figure<P: ForkJoin>(&self, pool: &P) -> f64 {
-        let start = Instant::now();
-        let total: u64 = pool.run(|context| {
-            (0..self.repeats)
-                .map(|_| sum::<P>(context, black_box(&self.nodes), Some(0)))
-                .sum()
-        });
-        let elapsed = start.elapsed();
-        assert_eq!(
-            total,
-            self.nodes.len() as u64 * self.repeats,
-            "every node counts once"
-        );
-        elapsed.as_nanos() as f64 / total as f64
+        let expected = self.nodes.len() as u64 * self.repeats;
+        let nodes = || black_box(&self.nodes[..]);
+        match self.order {
+            Order::Left => summed(pool, self.repeats, expected, |context| {
+                sum::<P, true>(context, nodes(), Some(0))
+            }),
+            Order::Right => summed(pool, self.repeats, expected, |context| {
+                sum::<P, false>(context, nodes(), Some(0))
+            }),
+        }
     }
 
     /// Too small a tree is not worth a thread.
@@ -67,18 +73,114 @@ impl ForkJoinWorkload for Tree {
     }
 }
 
+/// Nanoseconds per node when a tree is summed so often.
+fn summed<P: ForkJoin>(
+    pool: &P,
+    repeats: u64,
+    expected: u64,
+    sum: impl Fn(&mut P::Context<'_>) -> u64 + Sync,
+) -> f64 {
+    let start = Instant::now();
+    let total: u64 = pool.run(|context| (0..repeats).map(|_| sum(context)).sum());
+    let elapsed = start.elapsed();
+    assert_eq!(total, expected, "every node counts once");
+    elapsed.as_nanos() as f64 / total as f64
+}
+
 /// Leaves join two empty subtrees: a fork per node, not per inner node.
-fn sum<P: ForkJoin>(context: &mut P::Context<'_>, nodes: &[Node], index: Option<u32>) -> u64 {
+fn sum<P: ForkJoin, const LEFT_FIRST: bool>(
+    context: &mut P::Context<'_>,
+    nodes: &[Node],
+    index: Option<u32>,
+) -> u64 {
     let Some(index) = index else {
         return 0;
     };
     let node = &nodes[index as usize];
-    let (left, right) = P::join(
+    let (first, second) = match LEFT_FIRST {
+        true => (node.left, node.right),
+        false => (node.right, node.left),
+    };
+    let (first, second) = P::join(
         context,
-        |context| sum::<P>(context, nodes, node.left),
-        |context| sum::<P>(context, nodes, node.right),
+        |context| sum::<P, LEFT_FIRST>(context, nodes, first),
+        |context| sum::<P, LEFT_FIRST>(context, nodes, second),
     );
-    node.value + left + right
+    node.value + first + second
+}
+
+/// A full tree of boxes, made depth-first; the figure is nanoseconds per node.
+pub(crate) struct BoxTree {
+    root: Option<Box<BoxNode>>,
+    count: u64,
+    repeats: u64,
+    order: Order,
+}
+
+struct BoxNode {
+    value: u64,
+    left: Option<Box<Self>>,
+    right: Option<Box<Self>>,
+}
+
+impl BoxNode {
+    fn full(levels: u32) -> Option<Box<Self>> {
+        let level = levels.checked_sub(1)?;
+        let mut node = Box::new(Self {
+            value: 1,
+            left: None,
+            right: None,
+        });
+        node.left = Self::full(level);
+        node.right = Self::full(level);
+        Some(node)
+    }
+}
+
+impl BoxTree {
+    /// A full tree of `2^levels - 1` nodes of value one, to be summed `repeats` times.
+    pub(crate) fn full(levels: u32, repeats: u64, order: Order) -> Self {
+        Self {
+            root: BoxNode::full(levels),
+            count: (1 << levels) - 1,
+            repeats,
+            order,
+        }
+    }
+}
+
+impl ForkJoinWorkload for BoxTree {
+    fn figure<P: ForkJoin>(&self, pool: &P) -> f64 {
+        let expected = self.count * self.repeats;
+        let root = || black_box(self.root.as_deref());
+        match self.order {
+            Order::Left => summed(pool, self.repeats, expected, |context| {
+                sum_boxes::<P, true>(context, root())
+            }),
+            Order::Right => summed(pool, self.repeats, expected, |context| {
+                sum_boxes::<P, false>(context, root())
+            }),
+        }
+    }
+}
+
+fn sum_boxes<P: ForkJoin, const LEFT_FIRST: bool>(
+    context: &mut P::Context<'_>,
+    node: Option<&BoxNode>,
+) -> u64 {
+    let Some(node) = node else {
+        return 0;
+    };
+    let (first, second) = match LEFT_FIRST {
+        true => (&node.left, &node.right),
+        false => (&node.right, &node.left),
+    };
+    let (first, second) = P::join(
+        context,
+        |context| sum_boxes::<P, LEFT_FIRST>(context, first.as_deref()),
+        |context| sum_boxes::<P, LEFT_FIRST>(context, second.as_deref()),
+    );
+    node.value + first + second
 }
 
 /// The same tree, summed once, with forks only down to subtrees that are summed sequentially: what
@@ -93,7 +195,7 @@ impl Subtrees {
     /// A tree of `2^levels - 1` nodes in subtrees of `2^below - 1`.
     pub(crate) fn full(levels: u32, below: u32) -> Self {
         Self {
-            tree: Tree::full(levels, 1),
+            tree: Tree::full(levels, 1, Order::Left),
             forks_end: (1 << (levels - below)) - 1,
         }
     }
@@ -118,7 +220,7 @@ fn sum_subtrees<P: ForkJoin>(
 ) -> u64 {
     let node = &nodes[index as usize];
     let (Some(left), Some(right), true) = (node.left, node.right, index < forks_end) else {
-        return sum::<Sequential>(&mut (), nodes, Some(index));
+        return sum::<Sequential, true>(&mut (), nodes, Some(index));
     };
     let (left, right) = P::join(
         context,

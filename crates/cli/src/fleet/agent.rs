@@ -7,8 +7,8 @@ use loxley_api::AgentInfo;
 use loxley_client::{Client, ClientError};
 
 use super::connect::Connect;
+use super::print::{each, print_details, print_rows};
 use super::select::AgentSelector;
-use super::things::{each, print_details, print_rows};
 use crate::exit::Exit;
 
 mod start;
@@ -40,6 +40,7 @@ enum Command {
     Info(OneArgs),
     Drain(DrainArgs),
     Stop(StopArgs),
+    Forget(ForgetArgs),
 }
 
 /// List all agents.
@@ -82,6 +83,16 @@ struct StopArgs {
     which: OneArgs,
 }
 
+/// Have the names of agents that are gone be anybody's again.
+///
+/// The name of an agent belongs to the token with which it first came: no other token gets in under it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  loxley agent forget rack1-a")]
+struct ForgetArgs {
+    #[command(flatten)]
+    which: OneArgs,
+}
+
 pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
     match args.command {
         Command::Start(args) => start::run(&args, out),
@@ -93,6 +104,9 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
         Command::Stop(args) => args
             .which
             .each(out, async |client, agent| client.stop_agent(agent.id).await),
+        Command::Forget(args) => args.which.each(out, async |client, agent| {
+            client.forget_agent(agent.id).await
+        }),
     }
 }
 

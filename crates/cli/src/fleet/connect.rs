@@ -1,9 +1,10 @@
 //! Finding the server, and saying things in two ways.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use loxley_api::data_directory;
 use loxley_client::blocking::Client;
 use loxley_client::{Access, ClientError, access_path};
 use serde::Serialize;
@@ -32,11 +33,27 @@ impl Connect {
             (None, Some(dir)) => dir.join(Access::FILE),
             (None, None) => access_path()?,
         };
-        let mut access = Access::read(&path)?;
+        self.read(&path)
+    }
+
+    /// An access file, with the address that was given instead of its own.
+    pub(super) fn read(&self, path: &Path) -> Result<Access> {
+        let mut access = Access::read(path)?;
         if let Some(server) = &self.server {
             access.url.clone_from(server);
         }
         Ok(access)
+    }
+
+    /// The access file for an agent: what it runs should find no token that can do more than run tasks.
+    pub(super) fn agent_access_path(&self) -> Result<PathBuf> {
+        let named = std::env::var_os("LOXLEY_ACCESS").filter(|file| !file.is_empty());
+        Ok(match (&self.access, &self.dir, named) {
+            (Some(file), ..) => file.clone(),
+            (None, Some(dir), _) => dir.join(Access::AGENT_FILE),
+            (None, None, Some(file)) => file.into(),
+            (None, None, None) => data_directory()?.join(Access::AGENT_FILE),
+        })
     }
 
     /// A client of the server. Nothing is sent yet.
@@ -69,6 +86,7 @@ pub(crate) fn exit_of(error: &anyhow::Error) -> Option<crate::exit::Exit> {
         | ClientError::Broken { .. }
         | ClientError::Timeout { .. }
         | ClientError::Unintelligible { .. } => Exit::Unreachable,
+        ClientError::Uncertain { .. } => Exit::Uncertain,
         ClientError::Address(_) => Exit::Failed,
     })
 }

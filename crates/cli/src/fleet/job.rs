@@ -1,21 +1,25 @@
-//! `loxley job`: look at jobs, wait for them, cancel them, try them again.
+//! `loxley job`: look at jobs, wait for them, add to them, cancel them, try them again.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
-use loxley_api::{JobFilter, JobInfo, JobState, TaskFilter, TaskState};
+use anyhow::{Result, bail};
+use loxley_api::{Entries, ExtendRequest, JobFilter, JobInfo, JobState, TaskFilter, TaskState};
 use loxley_client::ClientError;
 use loxley_client::blocking::Client;
+use loxley_jobfile::Ranges;
 use loxley_jobfile::amount::duration;
 use loxley_model::TaskId;
 
 use super::connect::Connect;
 use super::output::OutputArgs;
+use super::print::{Which, each, print_changes, print_details, print_rows};
 use super::select::{SELECTORS, Selector, jobs_of, tasks_of};
-use super::things::{Which, each, print_changes, print_details, print_rows};
+use super::submit;
 use super::wait;
 use super::wait::{Manner, Waited};
+use super::{figures, show};
 use crate::exit::Exit;
 
 /// Look at jobs, wait for them, cancel them, try them again.
@@ -33,6 +37,8 @@ Examples:
   loxley job wait 3,5-8 --progress
   loxley job logs last --state failed  the output of what failed
   loxley job logs last --follow --tag  the output as it comes, until the job is over
+  loxley job extend last a.eml b.eml   more entries for a job of `submit --open`
+  loxley job close last
   loxley job cancel all
 
 Exit codes: 0 done; 4 `wait` saw a task that failed or was cancelled; 5 there is no such job;
@@ -41,7 +47,7 @@ Exit codes: 0 done; 4 `wait` saw a task that failed or was cancelled; 5 there is
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     List(ListArgs),
-    /// Show everything about jobs.
+    /// Show everything about jobs, with how balanced they were (the targets are those of every run).
     #[command(after_help = "Examples:\n  loxley job info last\n  loxley job info 3,5-8 --json")]
     Info(Which),
     Wait(WaitArgs),
@@ -49,6 +55,10 @@ enum Command {
     /// End jobs: TERM to what runs, KILL after a grace; what waits never starts.
     #[command(after_help = "Examples:\n  loxley job cancel last\n  loxley job cancel all")]
     Cancel(Which),
+    Extend(ExtendArgs),
+    /// Add nothing more to open jobs: each is over when its last task is.
+    #[command(after_help = "Examples:\n  loxley job close last")]
+    Close(Which),
     /// Give the failed tasks of jobs another chance.
     #[command(after_help = "Examples:\n  loxley job retry 7")]
     Retry(Which),
@@ -101,6 +111,37 @@ struct WaitArgs {
     connect: Connect,
 }
 
+/// Add entries to an array of a job that was submitted with --open.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  loxley job extend last a.eml b.eml\n  find new | loxley job extend 7 --each-line -\n  loxley job extend 7 --array 101-200 --task step"
+)]
+struct ExtendArgs {
+    /// Which job: last, or its number.
+    #[arg(value_name = "SELECTOR")]
+    job: Selector,
+    /// The entries.
+    #[arg(value_name = "ENTRY", conflicts_with_all = ["array", "each_line"])]
+    entries: Vec<String>,
+    /// Entries for each of these numbers: 1-1000, 1-9:2, 1,3,5-8.
+    #[arg(long, value_name = "RANGE", conflicts_with = "each_line")]
+    array: Option<Ranges>,
+    /// An entry for each line of a file; - for standard input.
+    #[arg(long, value_name = "FILE")]
+    each_line: Option<PathBuf>,
+    /// The name of the array, in a job with several [default: the first].
+    #[arg(long, value_name = "NAME")]
+    task: Option<String>,
+    /// How long each is expected to run.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    cost: Option<Duration>,
+    /// Print the job as one JSON object.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: Connect,
+}
+
 /// Print the output of a job's tasks: the end of it, as the server keeps it, or all that comes.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -125,6 +166,8 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
         Command::Logs(args) => logs(&args, out),
         Command::Cancel(args) => cancel(&args, out),
         Command::Retry(args) => retry(&args, out),
+        Command::Extend(args) => extend(args, out),
+        Command::Close(args) => close(&args, out),
     }
 }
 
@@ -143,7 +186,49 @@ fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Exit> {
 fn info(args: &Which, out: &mut dyn Write) -> Result<Exit> {
     let client = args.connect.client()?;
     let jobs = client.call(async |client| args.which.jobs(client, |_| true).await)?;
-    print_details(&jobs, args.json, out)
+    if args.json {
+        return print_details(&jobs, true, out);
+    }
+    for (number, job) in jobs.iter().enumerate() {
+        if number > 0 {
+            writeln!(out)?;
+        }
+        show::job(out, job)?;
+        print_what_it_waits_for(&client, job, out)?;
+        print_figures(&client, job, false, out)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Why nothing happens, where that is so: tasks that no agent can do, or other jobs that come first.
+fn print_what_it_waits_for(client: &Client, job: &JobInfo, out: &mut dyn Write) -> Result<()> {
+    let asked = client.call(async |client| {
+        let task = wait::stuck_task(client, job).await;
+        match task {
+            Some(task) => client.explain(task).await.map(Some),
+            None => Ok(None),
+        }
+    })?;
+    if let Some(explanation) = asked {
+        show::explanation(out, &explanation)?;
+    }
+    Ok(())
+}
+
+/// How balanced a job was, as far as it is over. One task alone cannot be out of balance; whoever did not ask hears
+/// of figures only where there is enough to judge.
+fn print_figures(client: &Client, job: &JobInfo, unasked: bool, out: &mut dyn Write) -> Result<()> {
+    if job.tasks.total < 2 || job.tasks.over() == 0 {
+        return Ok(());
+    }
+    let asked = client.call(async |client| client.job_figures(job.id).await);
+    match asked {
+        Ok(figures) if unasked && !figures::say_something(&figures) => {}
+        Ok(figures) => figures::print(out, &figures)?,
+        // What was asked for is known: that this is not is no failure.
+        Err(error) => writeln!(std::io::stderr(), "loxley: no figures: {error}")?,
+    }
+    Ok(())
 }
 
 fn wait_for(args: &WaitArgs, out: &mut dyn Write) -> Result<Exit> {
@@ -168,6 +253,11 @@ pub(super) fn finish_waiting(
     match wait::for_jobs(client, jobs, manner)? {
         Waited::Over(jobs) => {
             print_changes(&jobs, json, out)?;
+            if !json {
+                for job in &jobs {
+                    print_figures(client, job, true, &mut std::io::stderr())?;
+                }
+            }
             Ok(wait::exit_of(&jobs))
         }
         broken_off => Ok(wait::broken_off(&broken_off, jobs)?),
@@ -199,6 +289,36 @@ fn cancel(args: &Which, out: &mut dyn Write) -> Result<Exit> {
     let is_open = |job: &JobInfo| !job.state.is_over();
     change(args, is_open, out, async |client, job| {
         client.cancel_job(job.id).await
+    })
+}
+
+fn extend(args: ExtendArgs, out: &mut dyn Write) -> Result<Exit> {
+    let named = submit::entries(args.array.as_ref(), args.each_line.as_deref())?;
+    let entries = match named {
+        Some(entries) => entries,
+        None if args.entries.is_empty() => {
+            bail!("nothing to add: name entries, or --array, or --each-line")
+        }
+        None => Entries::Lines(args.entries),
+    };
+    let more = ExtendRequest {
+        task: args.task,
+        entries,
+        cost_sec: args.cost.map(|cost| cost.as_secs_f64()),
+    };
+    let client = args.connect.client()?;
+    let jobs = client.call(async |client| args.job.jobs(client, |job| job.open).await)?;
+    let [job] = &jobs[..] else {
+        bail!("entries are added to one job; {} are meant", jobs.len());
+    };
+    let job = client.call(async |client| client.extend_job(job.id, &more).await)?;
+    print_changes(&[job], args.json, out)
+}
+
+fn close(args: &Which, out: &mut dyn Write) -> Result<Exit> {
+    let is_open = |job: &JobInfo| job.open;
+    change(args, is_open, out, async |client, job| {
+        client.close_job(job.id).await
     })
 }
 

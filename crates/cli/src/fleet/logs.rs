@@ -29,6 +29,17 @@ enum Format {
 }
 
 impl LogArgs {
+    /// What LOXLEY_LOG said, for a command line that does not say it.
+    pub(super) fn as_arguments(&self) -> Vec<String> {
+        let said = |argument: std::ffi::OsString| {
+            argument == "--log" || argument.as_encoded_bytes().starts_with(b"--log=")
+        };
+        match std::env::var_os("LOXLEY_LOG") {
+            Some(_) if !std::env::args_os().any(said) => vec!["--log".to_owned(), self.log.clone()],
+            _ => Vec::new(),
+        }
+    }
+
     /// From now on, everything that is logged goes to standard error.
     pub(super) fn start(&self) -> Result<()> {
         let targets: Targets = self

@@ -13,10 +13,11 @@
 
 pub(crate) mod agent;
 mod connect;
-mod file;
+pub(crate) mod figures;
 pub(crate) mod job;
 mod logs;
 mod output;
+mod print;
 pub(crate) mod reload;
 mod select;
 pub(crate) mod server;
@@ -24,7 +25,6 @@ mod show;
 pub(crate) mod submit;
 mod table;
 pub(crate) mod task;
-mod things;
 mod wait;
 
 pub(crate) use connect::exit_of;

@@ -293,6 +293,10 @@ fn news<'a>(
         say_dropped(dropped - *shown)?;
         *shown = dropped;
     }
+    // Nothing is there for a moment when a task ends, before its output is kept: that is no beginning.
+    if text.is_empty() {
+        return Ok("");
+    }
     let from = usize::try_from(*shown - dropped).unwrap_or(usize::MAX);
     // Another attempt, or a server that started again: what is there now is new.
     let from = if from > text.len() { 0 } else { from };
@@ -321,8 +325,10 @@ mod tests {
         assert_eq!(news(&mut shown, 4, "two\nthree", false).unwrap(), "three");
         // More is gone than we have seen.
         assert_eq!(news(&mut shown, 20, "late", false).unwrap(), "late");
-        // Another attempt begins anew.
+        // Another attempt begins anew, and an end does not.
         assert_eq!(news(&mut shown, 0, "again", false).unwrap(), "again");
+        assert_eq!(news(&mut shown, 0, "", false).unwrap(), "");
+        assert_eq!(news(&mut shown, 0, "again\n", false).unwrap(), "\n");
     }
 
     #[test]

@@ -78,8 +78,7 @@ impl Selector {
         match self {
             Self::Last => {
                 let job = last_job(client).await?;
-                let last = job.first_task.0 + job.tasks.total.saturating_sub(1);
-                tasks.push(client.task(TaskId(last)).await?);
+                tasks.push(client.task(job.last_task).await?);
             }
             Self::All => {
                 for job in all_jobs(client, job_fits).await? {

@@ -12,6 +12,7 @@ use super::show;
 use super::table::Table;
 use crate::exit::Exit;
 
+#[cfg_attr(not(feature = "otlp"), path = "server/no_otlp.rs")]
 mod otlp;
 mod start;
 

@@ -26,9 +26,16 @@ pub(super) fn jobs(out: &mut dyn Write, jobs: &[JobInfo]) -> io::Result<()> {
     table.print(out)
 }
 
+fn state_of(job: &JobInfo) -> String {
+    match job.open {
+        true => format!("{}, takes more entries", job.state.name()),
+        false => job.state.name().to_owned(),
+    }
+}
+
 pub(super) fn job(out: &mut dyn Write, job: &JobInfo) -> io::Result<()> {
     let first = job.first_task.0;
-    let last = first + job.tasks.total.saturating_sub(1);
+    let last = job.last_task.0;
     let after: Vec<String> = job.after.iter().map(|job| job.0.to_string()).collect();
     pairs(
         out,
@@ -36,7 +43,7 @@ pub(super) fn job(out: &mut dyn Write, job: &JobInfo) -> io::Result<()> {
             ("job", job.id.0.to_string()),
             ("name", job.name.clone().unwrap_or_default()),
             ("user", job.user.clone()),
-            ("state", job.state.name().to_owned()),
+            ("state", state_of(job)),
             ("tasks", tally(&job.tasks)),
             ("ids", format!("{first}-{last}")),
             ("after", after.join(",")),
@@ -155,9 +162,13 @@ fn does(task: &TaskInfo) -> String {
 
 pub(super) fn explanation(out: &mut dyn Write, explanation: &Explanation) -> io::Result<()> {
     let (task, place) = (explanation.task.0, &explanation.place);
-    writeln!(out, "task {task}: {}", printable(place))?;
+    writeln!(out, "task {task} {}", printable(place))?;
+    let why = match explanation.state.is_over() {
+        true => "why",
+        false => "why it does not run",
+    };
     for (title, lines) in [
-        ("why it does not run", &explanation.obstacles),
+        (why, &explanation.obstacles),
         ("what would help", &explanation.remedies),
     ] {
         if !lines.is_empty() {

@@ -13,10 +13,9 @@ use loxley_api::{
 };
 use loxley_jobfile::Ranges;
 use loxley_jobfile::amount::{bytes, duration, priority};
-use loxley_model::Priority;
+use loxley_model::{Priority, Rerun};
 
 use super::connect::{Connect, print_json};
-use super::file;
 use super::job::finish_waiting;
 use super::select::Selector;
 use super::wait::Manner;
@@ -34,8 +33,9 @@ pub(crate) struct Args {
     /// A job file (.yaml, .yml), instead of a command.
     #[arg(value_name = "FILE", conflicts_with = "words")]
     file: Option<PathBuf>,
-    /// The command, after `--`. In an array, {} stands for the entry and {#} for its number from 1; the
-    /// entry is also in LOXLEY_ENTRY.
+    /// The command, after `--`. In an array, {} stands for the entry, {#} for its number from 1 and {%} for
+    /// the slot of the agent that runs it; {.}, {/}, {//} and {/.} are parts of the entry. The entry is also
+    /// in LOXLEY_ENTRY.
     #[arg(value_name = "COMMAND", last = true)]
     words: Vec<OsString>,
 
@@ -45,6 +45,10 @@ pub(crate) struct Args {
     /// A task for each line of a file; - for standard input.
     #[arg(long, value_name = "FILE")]
     each_line: Option<PathBuf>,
+    /// Take more entries later (`job extend`), until `job close`: for items that come in over time. The array may
+    /// begin without any.
+    #[arg(long)]
+    open: bool,
     /// Call a function that agents registered under this name, instead of starting a command.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["words", "file"])]
     function: Option<String>,
@@ -52,6 +56,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", requires = "function")]
     input: Option<PathBuf>,
 
+    /// Yours for this job and no other: whoever submits the same with the same key, however often, gets the one
+    /// job [default: drawn at random, so that this command can send it again].
+    #[arg(long, allow_hyphen_values = true)]
+    key: Option<String>,
+    /// How long to send it again when no answer comes.
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1m")]
+    patience: Duration,
     /// What people call the job.
     #[arg(long)]
     name: Option<String>,
@@ -105,6 +116,9 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What the tasks ask for")]
 struct Wants {
+    /// What kind of work it is: how long it takes is learned of each kind [default: the command].
+    #[arg(long, value_name = "NAME")]
+    kind: Option<String>,
     /// Skills that an agent must have: python,gpu.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     skills: Vec<String>,
@@ -154,6 +168,9 @@ struct TaskLimits {
     /// that do no harm when they run twice.
     #[arg(long)]
     speculate: bool,
+    /// The command must not run twice: if its agent is lost, it fails, and runs on no other.
+    #[arg(long, conflicts_with_all = ["retries", "speculate"])]
+    no_rerun: bool,
     /// The command keeps its state in the file LOXLEY_CHECKPOINT and can go on from there.
     #[arg(long)]
     checkpoint: bool,
@@ -165,6 +182,7 @@ Examples:
   loxley submit --array 1-1000 --skills python --retries 3 -- python step.py {}
   ls *.jpg | loxley submit --each-line - --name thumbs -- convert {} thumbs/{}
   loxley submit --wait --time-limit 10m --mem 8G --priority high -- ./solve case7
+  loxley submit --open --name mail -- ./sort {}    then: loxley job extend last a.eml b.eml
   loxley submit --after last -- sh -c 'cat results/* > all'
   loxley submit nightly.yaml --wait
 
@@ -175,7 +193,8 @@ Ctrl-C while waiting ends the waiting, not the job.
 
 Exit codes: 0 accepted, and with --wait every task succeeded; 1 something went wrong here; 3 the job
 has mistakes; 4 with --wait: a task failed or was cancelled; 6 the server cannot be reached; 7 the
-server refused; 130 Ctrl-C.";
+server refused; 9 no answer came: the job may have been accepted (submit it again with its --key to
+know); 130 Ctrl-C.";
 
 pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
     let mut job = match &args.file {
@@ -186,7 +205,7 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
         Some(path) => match loxley_jobfile::read(path)
             .with_context(|| format!("cannot read {}", path.display()))?
         {
-            Ok(job) => args.of_file(&job)?,
+            Ok(file) => args.of_file(file)?,
             Err(mistakes) => {
                 crate::config::show(&mistakes)?;
                 return Ok(Exit::Mistakes);
@@ -198,7 +217,8 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
         print_json(out, &job)?;
         return Ok(Exit::Done);
     }
-    let client = args.connect.client()?;
+    job.key.clone_from(&args.key);
+    let client = args.connect.client()?.with_patience(args.patience);
     if let Some(after) = &args.after {
         let jobs = client.call(async |client| after.jobs(client, |_| true).await)?;
         job.after = jobs.iter().map(|job| job.id).collect();
@@ -239,7 +259,8 @@ impl Args {
         Ok(())
     }
 
-    fn of_file(&self, file: &loxley_jobfile::JobFile) -> Result<JobRequest> {
+    /// The agents and the configuration in the file are for local runs; a server has its own.
+    fn of_file(&self, file: loxley_jobfile::JobFile) -> Result<JobRequest> {
         let elsewhere = [
             (self.array.is_some(), "--array"),
             (self.each_line.is_some(), "--each-line"),
@@ -252,7 +273,17 @@ impl Args {
         if let Some((_, option)) = elsewhere.iter().find(|(given, _)| *given) {
             bail!("{option}: in a job file, that is said in the file");
         }
-        let mut job = file::request(file)?;
+        let mut job = file.request;
+        job.open = self.open;
+        if job.tasks.is_empty() {
+            bail!("there is nothing to do: no array of the file has an entry");
+        }
+        for task in &mut job.tasks {
+            if let Work::Command(command) = &mut task.run {
+                let directory = std::path::absolute(command.directory.as_deref().unwrap_or("."))?;
+                command.directory = Some(text(directory.into())?);
+            }
+        }
         if self.name.is_some() {
             job.name.clone_from(&self.name);
         }
@@ -290,6 +321,7 @@ impl Args {
                 false => Unplaceable::Hold,
             },
             limits: self.wants.group_limits()?,
+            open: self.open,
             tasks: vec![task],
             ..JobRequest::default()
         })
@@ -309,32 +341,23 @@ impl Args {
             words: words.collect::<Result<_>>()?,
             environment: self.env.iter().cloned().collect(),
             directory: Some(text(directory.into())?),
+            shell: None,
         })
     }
 
     fn entries(&self) -> Result<Option<Entries>> {
-        if let Some(ranges) = &self.array {
-            if ranges.count() > ENTRIES_MAX {
-                bail!("--array: more than {ENTRIES_MAX} entries");
-            }
-            return Ok(Some(file::numbers(ranges)));
-        }
-        let Some(path) = &self.each_line else {
-            return Ok(None);
-        };
-        let bytes = input::read(path)?;
-        let lines: io::Result<Vec<String>> = bytes.lines().collect();
-        let lines = lines.with_context(|| format!("{} is not UTF-8", input::name(path)))?;
-        if lines.is_empty() {
-            bail!("{} has no lines", input::name(path));
-        }
-        Ok(Some(Entries::Lines(lines)))
+        let given = entries(self.array.as_ref(), self.each_line.as_deref())?;
+        Ok(match given {
+            None if self.open => Some(Entries::Lines(Vec::new())),
+            given => given,
+        })
     }
 }
 
 impl Wants {
     fn is_given(&self) -> bool {
-        !self.skills.is_empty()
+        self.kind.is_some()
+            || !self.skills.is_empty()
             || self.priority != Priority::NORMAL
             || self.cpus != 0.0
             || self.mem.is_some()
@@ -346,6 +369,7 @@ impl Wants {
     }
 
     fn apply(&self, task: &mut TaskRequest) {
+        task.kind.clone_from(&self.kind);
         task.skills.clone_from(&self.skills);
         task.priority = self.priority;
         task.needs = Needs {
@@ -375,6 +399,7 @@ impl TaskLimits {
             || self.retries > 0
             || self.refuse_unplaceable
             || self.speculate
+            || self.no_rerun
             || self.checkpoint
     }
 
@@ -386,8 +411,32 @@ impl TaskLimits {
             ..RetryRequest::default()
         };
         task.speculate = self.speculate;
+        task.rerun = match self.no_rerun {
+            true => Rerun::Never,
+            false => Rerun::OnLoss,
+        };
         task.checkpoints = self.checkpoint;
     }
+}
+
+/// The entries that --array or --each-line name.
+pub(super) fn entries(array: Option<&Ranges>, each_line: Option<&Path>) -> Result<Option<Entries>> {
+    if let Some(ranges) = array {
+        if ranges.count() > ENTRIES_MAX {
+            bail!("--array: more than {ENTRIES_MAX} entries");
+        }
+        return Ok(Some(ranges.into()));
+    }
+    let Some(path) = each_line else {
+        return Ok(None);
+    };
+    let bytes = input::read(path)?;
+    let lines: io::Result<Vec<String>> = bytes.lines().collect();
+    let lines = lines.with_context(|| format!("{} is not UTF-8", input::name(path)))?;
+    if lines.is_empty() {
+        bail!("{} has no lines", input::name(path));
+    }
+    Ok(Some(Entries::Lines(lines)))
 }
 
 /// What goes into JSON is UTF-8.

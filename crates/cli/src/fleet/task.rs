@@ -6,14 +6,14 @@ use anyhow::Result;
 use loxley_api::{JobInfo, TaskFilter, TaskInfo, TaskState};
 use loxley_client::ClientError;
 use loxley_client::blocking::Client;
-use loxley_model::TaskId;
+use loxley_model::{JobId, TaskId};
 
 use super::connect::{Connect, print_json};
 use super::job::task_state;
 use super::output::OutputArgs;
+use super::print::{Which, each, print_changes, print_details, print_rows};
 use super::select::{SELECTORS, Selector, tasks_of};
 use super::show;
-use super::things::{Which, each, print_changes, print_details, print_rows};
 use super::wait::{Waited, until_interrupted};
 use crate::exit::Exit;
 
@@ -77,9 +77,9 @@ struct ListArgs {
     /// delegated, succeeded, failed, cancelled.
     #[arg(long, value_name = "STATE", value_parser = task_state)]
     state: Option<TaskState>,
-    /// At most so many of each job.
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    limit: u64,
+    /// At most so many of each job [default: 1000 for people, who are told of the rest; all with --json].
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
     /// Print a JSON object for each, one per line.
     #[arg(long)]
     json: bool,
@@ -115,20 +115,83 @@ fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Exit> {
         state: args.state,
         ..TaskFilter::default()
     };
+    // For people, a table that is longer is rarely what they want; a program gets all.
+    const ROWS: u64 = 1000;
+    let most = args
+        .limit
+        .unwrap_or(if args.json { u64::MAX } else { ROWS });
     let client = args.connect.client()?;
-    let tasks = client.call(async |client| {
-        let mut tasks = Vec::new();
-        for job in args.jobs.jobs(client, |_| true).await? {
-            tasks.extend(tasks_of(client, job.id, &filter, args.limit).await?);
+    let jobs = client.call(async |client| args.jobs.jobs(client, |_| true).await)?;
+    let mut tasks = Vec::new();
+    let mut unlisted = false;
+    for job in &jobs {
+        let listed = match args.json {
+            true => print_each(&client, job.id, &filter, most, out)?,
+            // One more than are shown, to know whether there are more.
+            false => client.call(async |client| {
+                let found = tasks_of(client, job.id, &filter, most.saturating_add(1)).await?;
+                let more = found.len() as u64 > most;
+                tasks.extend(
+                    found
+                        .into_iter()
+                        .take(usize::try_from(most).unwrap_or(usize::MAX)),
+                );
+                Ok::<_, ClientError>(more)
+            })?,
+        };
+        unlisted |= listed;
+    }
+    if !args.json {
+        print_rows(&tasks, false, out)?;
+    }
+    if unlisted && args.limit.is_none() {
+        out.flush()?;
+        let message = format!(
+            "loxley: there are more tasks; these are the first {ROWS} of each job (--limit, --json)"
+        );
+        writeln!(io::stderr(), "{message}")?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Prints the tasks of a job page by page, so that a million of them need no more memory than one page. Whether
+/// there are more than that.
+fn print_each(
+    client: &Client,
+    job: JobId,
+    filter: &TaskFilter,
+    most: u64,
+    out: &mut dyn Write,
+) -> Result<bool> {
+    let mut filter = filter.clone();
+    let mut left = most;
+    while left > 0 {
+        filter.limit = Some(left.min(1000) as u32);
+        let page = client.call(async |client| client.tasks(job, &filter).await)?;
+        left -= page.items.len() as u64;
+        page.items
+            .iter()
+            .try_for_each(|task| print_json(out, task))?;
+        filter.from = page.next;
+        if page.next.is_none() {
+            return Ok(false);
         }
-        Ok::<_, ClientError>(tasks)
-    })?;
-    print_rows(&tasks, args.json, out)
+    }
+    Ok(true)
 }
 
 fn info(args: &Which, out: &mut dyn Write) -> Result<Exit> {
-    let tasks = select(args, &args.connect.client()?, |_| true, |_| true)?;
-    print_details(&tasks, args.json, out)
+    let client = args.connect.client()?;
+    let tasks = select(args, &client, |_| true, |_| true)?;
+    print_details(&tasks, args.json, out)?;
+    // Whoever looks at one task wants to know why it does not run.
+    if let ([task], false) = (&tasks[..], args.json)
+        && task.state == TaskState::Held
+    {
+        let explanation = client.call(async |client| client.explain(task.id).await)?;
+        show::explanation(out, &explanation)?;
+    }
+    Ok(Exit::Done)
 }
 
 fn wait(args: &Which, out: &mut dyn Write) -> Result<Exit> {

@@ -1,15 +1,18 @@
 //! Waiting for jobs and tasks: with a bar, through restarts of the server, until Ctrl-C.
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use loxley_api::{JobInfo, JobState};
+use loxley_api::{Explanation, JobInfo, JobState, TaskFilter, TaskState};
 use loxley_client::blocking::Client;
 use loxley_client::{ClientError, Waiting};
+use loxley_model::{JobId, TaskId};
 
+use super::table::printable;
 use crate::exit::Exit;
 
 /// How often a bar moves.
@@ -58,7 +61,10 @@ pub(super) fn for_jobs(
                 let tell = |waiting: Waiting<'_, JobInfo>| meter.tell(done_before, waiting);
                 let job = match job.state.is_over() {
                     true => job.clone(),
-                    false => client.watch_job(job.id, every, tell).await?,
+                    false => tokio::select! {
+                        job = client.watch_job(job.id, every, tell) => job?,
+                        never = say_what_it_waits_for(client, job.id, &meter) => match never {},
+                    },
                 };
                 done_before += job.tasks.total;
                 meter.tell(done_before - job.tasks.total, Waiting::Now(&job));
@@ -70,6 +76,62 @@ pub(super) fn for_jobs(
     });
     meter.finish();
     waited
+}
+
+/// Says at once why nothing happens: tasks that no agent can do, or other jobs that come first. Goes on until it is
+/// dropped.
+async fn say_what_it_waits_for(
+    client: &loxley_client::Client,
+    id: JobId,
+    meter: &Meter,
+) -> Infallible {
+    let mut pause = Duration::from_millis(200);
+    let mut said = None;
+    loop {
+        // Whoever waits for the job says when the server is away.
+        if let Ok(job) = client.job(id).await
+            && let Some(task) = stuck_task(client, &job).await
+            && said != Some(task)
+            && let Ok(explanation) = client.explain(task).await
+        {
+            said = Some(task);
+            meter.say(&explained(&explanation));
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(QUIET_EVERY);
+    }
+}
+
+/// A task that stands for all that cannot begin.
+pub(super) async fn stuck_task(client: &loxley_client::Client, job: &JobInfo) -> Option<TaskId> {
+    if job.state == JobState::Waiting {
+        return Some(job.first_task);
+    }
+    if job.tasks.held == 0 {
+        return None;
+    }
+    let filter = TaskFilter {
+        state: Some(TaskState::Held),
+        limit: Some(1),
+        ..TaskFilter::default()
+    };
+    let page = client.tasks(job.id, &filter).await.ok()?;
+    page.items.first().map(|task| task.id)
+}
+
+/// An explanation in a line or two.
+fn explained(explanation: &Explanation) -> String {
+    let mut text = format!("task {} {}", explanation.task.0, explanation.place);
+    if let Some(why) = explanation.obstacles.first() {
+        text += &format!(": {why}");
+    }
+    if let Some(help) = explanation.remedies.first() {
+        text += &format!("\n  {help}");
+    }
+    text.split('\n')
+        .map(printable)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Runs something until it ends, Ctrl-C is pressed or its time is over.
@@ -127,6 +189,12 @@ struct Meter {
     away: Cell<bool>,
 }
 
+/// How a bar looks. How much time is left nobody knows before something has ended.
+fn style(left: &str) -> ProgressStyle {
+    let template = format!("{{bar:30}} {{pos}}/{{len}} tasks, {{elapsed}} gone{left}{{msg}}");
+    ProgressStyle::with_template(&template).expect("the template is well-formed")
+}
+
 impl Meter {
     fn new(total: u64, wanted: bool) -> Self {
         let terminal = io::stderr().is_terminal();
@@ -135,10 +203,7 @@ impl Meter {
             false => ProgressDrawTarget::hidden(),
         };
         let bar = ProgressBar::with_draw_target(Some(total), target);
-        let style = ProgressStyle::with_template(
-            "{bar:30} {pos}/{len} tasks, {elapsed} gone, {eta} left{msg}",
-        );
-        bar.set_style(style.expect("the template is well-formed"));
+        bar.set_style(style(""));
         Self {
             bar,
             lines: wanted && !terminal,
@@ -155,9 +220,13 @@ impl Meter {
         match waiting {
             Waiting::Now(job) => {
                 self.away.set(false);
-                let failed = job.tasks.failed;
-                let failed = (failed > 0).then(|| format!(", {failed} failed"));
-                self.show(done_before + job.tasks.over(), &failed.unwrap_or_default());
+                let mut notes = String::new();
+                for (count, word) in [(job.tasks.failed, "failed"), (job.tasks.held, "held")] {
+                    if count > 0 {
+                        notes += &format!(", {count} {word}");
+                    }
+                }
+                self.show(done_before + job.tasks.over(), &notes);
             }
             Waiting::Away(error, _) => {
                 if !self.away.replace(true) {
@@ -167,12 +236,16 @@ impl Meter {
         }
     }
 
-    fn show(&self, done: u64, failed: &str) {
+    fn show(&self, done: u64, notes: &str) {
         self.bar.set_position(done);
-        self.bar.set_message(failed.to_owned());
-        if self.lines && self.shown.replace(Some(done)) != Some(done) {
+        self.bar.set_message(notes.to_owned());
+        let shown = self.shown.replace(Some(done));
+        if done > 0 && shown.unwrap_or(0) == 0 {
+            self.bar.set_style(style(", {eta} left"));
+        }
+        if self.lines && shown != Some(done) {
             let total = self.bar.length().unwrap_or(0);
-            self.say(&format!("{done}/{total} tasks{failed}"));
+            self.say(&format!("{done}/{total} tasks{notes}"));
         }
     }
 

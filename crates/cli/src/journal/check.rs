@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
+use loxley_engine::{RecoverError, Replayed, replay};
 use loxley_journal::{Checked, History};
-use loxley_server::engine::{RecoverError, Replayed, replay};
 use serde_json::json;
 
 use super::view::View;

@@ -5,11 +5,9 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
-use loxley_journal::{
-    Ended, History, JobQuery, JobRow, JobState, Limit, Position, TaskQuery, TaskRow,
-};
+use loxley_engine::facts_of;
+use loxley_journal::{Ended, History, JobQuery, JobRow, Limit, Position, TaskQuery, TaskRow};
 use loxley_model::{AgentId, Failure};
-use loxley_server::engine::facts_of;
 use serde_json::{Value, json};
 
 use super::write_json;
@@ -145,12 +143,7 @@ fn job(row: &JobRow) -> Value {
         "user": row.user,
         "first_task": row.first_task.0,
         "tasks": row.task_count,
-        "state": match row.state {
-            JobState::Open => "open",
-            JobState::Succeeded => "succeeded",
-            JobState::Failed => "failed",
-            JobState::Cancelled => "cancelled",
-        },
+        "state": row.state.name(),
         "created": row.created.0,
         "finished": row.finished.map(|time| time.0),
         "succeeded": row.succeeded,

@@ -3,13 +3,16 @@
 mod moves;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry::Vacant;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use loxley_balance::{BalanceReport, Observations, QueueDepths, Sketch};
+use loxley_api::Figures;
+use loxley_balance::{BalanceReport, Sketch};
+use loxley_engine::run_figures::{Counted, Kinds, RanTasks};
 use loxley_journal::{Ended, History, JobQuery, TaskQuery, TaskRow};
-use loxley_model::{AgentId, JobId, Time};
+use loxley_model::{AgentId, JobId, Span, Time};
 use loxley_sim::report::{self, DrawnRun, Report};
 use loxley_sim::time::human;
 use loxley_sim::{Happening, Observer, Recorder, Timeline};
@@ -18,6 +21,7 @@ use serde_json::json;
 use self::moves::{Move, Moves};
 use super::write_json;
 use crate::exit::Exit;
+use crate::fleet::figures::print_more;
 
 /// Draw who ran what when, and say whether the work was balanced, what was stolen, and why.
 ///
@@ -60,9 +64,8 @@ pub(crate) fn run(args: &Args, directory: &Path, out: &mut dyn Write) -> Result<
         Some(job) => name(&history, job)?,
         None => "the whole history".to_owned(),
     };
-    let figures = runs.figures();
     if args.json {
-        print_json(&title, &runs, &figures, out)?;
+        print_json(&title, &runs, out)?;
     } else {
         writeln!(
             out,
@@ -71,11 +74,12 @@ pub(crate) fn run(args: &Args, directory: &Path, out: &mut dyn Write) -> Result<
             runs.agents.len()
         )?;
         writeln!(out, "took {}", human(runs.wall().0))?;
-        writeln!(out, "{}", figures.balance)?;
+        writeln!(out, "{}", runs.balance())?;
+        print_more(out, &runs.figures())?;
         moves::print(&runs.moves, &runs.agents, out)?;
     }
     if let Some(path) = &args.output {
-        let page = runs.page(&title, figures);
+        let page = runs.page(&title);
         std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(Exit::Done)
@@ -121,6 +125,9 @@ struct Runs {
     agents: Vec<(String, u32)>,
     /// What changed hands before it ran.
     moves: Vec<Move>,
+    /// All of them, summed up.
+    ran: RanTasks,
+    counted: Counted,
 }
 
 struct Run {
@@ -132,16 +139,13 @@ struct Run {
     ended: Ended,
 }
 
-struct Figures {
-    balance: BalanceReport,
-    waits: Sketch,
-    durations: Sketch,
-}
-
 impl Runs {
     fn read(history: &History, job: Option<JobId>, moved: Moves) -> Result<Self> {
+        let counted = moved.counted(job);
         let mut lanes = BTreeMap::new();
         let mut tasks = Vec::new();
+        let mut ran = RanTasks::default();
+        let mut kinds: BTreeMap<JobId, Option<Kinds>> = BTreeMap::new();
         let mut after = None;
         loop {
             let page = history.tasks(&TaskQuery {
@@ -150,7 +154,14 @@ impl Runs {
                 limit: 10_000,
                 ..TaskQuery::default()
             })?;
-            tasks.extend(page.rows.iter().filter_map(|row| ran(row, &mut lanes)));
+            for row in &page.rows {
+                if let Vacant(vacant) = kinds.entry(row.job) {
+                    vacant.insert(history.job(row.job)?.map(|row| Kinds::of(&row)));
+                }
+                let kinds = kinds[&row.job].as_ref();
+                ran.add(row, kinds.and_then(|kinds| kinds.of_task(row.task)));
+                tasks.extend(run_of(row, &mut lanes));
+            }
             if tasks.len() > TASKS_MAX {
                 tasks.drain(..tasks.len() - TASKS_MAX);
             }
@@ -164,29 +175,28 @@ impl Runs {
         let mut agents: Vec<(String, u32)> = vec![(String::new(), 1); lanes.len()];
         for (agent, lane) in &lanes {
             let name = names.get(agent).cloned();
-            agents[*lane as usize].0 = name.unwrap_or_else(|| agent.to_string());
+            let slots = counted.slots.get(agent).copied();
+            agents[*lane as usize] = (
+                name.unwrap_or_else(|| agent.to_string()),
+                slots.unwrap_or(1).max(1),
+            );
         }
-        let mut runs = Self {
+        untangle(&mut tasks, &agents);
+        Ok(Self {
             tasks,
             agents,
             moves,
-        };
-        runs.count_slots();
-        Ok(runs)
+            ran,
+            counted,
+        })
     }
 
-    /// An agent has as many slots as it ever ran tasks at once: the history does not say more.
-    fn count_slots(&mut self) {
-        let mut running = vec![0_u32; self.agents.len()];
-        for (_, change) in self.changes() {
-            let lane = change.lane as usize;
-            match change.kind {
-                Change::Started => running[lane] += 1,
-                Change::Finished => running[lane] = running[lane].saturating_sub(1),
-                Change::Created => {}
-            }
-            self.agents[lane].1 = self.agents[lane].1.max(running[lane]);
-        }
+    fn balance(&self) -> BalanceReport {
+        self.ran.balance(&self.counted)
+    }
+
+    fn figures(&self) -> Figures {
+        self.ran.figures(&self.counted)
     }
 
     fn begin(&self) -> Time {
@@ -198,7 +208,7 @@ impl Runs {
         begin.unwrap_or(Time::ZERO)
     }
 
-    fn wall(&self) -> loxley_model::Span {
+    fn wall(&self) -> Span {
         let end = self.tasks.iter().map(|run| run.finished).max();
         end.unwrap_or(Time::ZERO).since(self.begin())
     }
@@ -207,48 +217,13 @@ impl Runs {
     fn changes(&self) -> Vec<(Time, Event)> {
         let mut changes = Vec::with_capacity(3 * self.tasks.len());
         for (index, run) in (0..).zip(&self.tasks) {
-            let event = |kind| Event {
-                kind,
-                lane: run.lane,
-                run: index,
-            };
+            let event = |kind| Event { kind, run: index };
             changes.push((run.created.min(run.started), event(Change::Created)));
             changes.push((run.started, event(Change::Started)));
             changes.push((run.finished.max(run.started), event(Change::Finished)));
         }
         changes.sort_by_key(|(at, event)| (*at, event.kind, event.run));
         changes
-    }
-
-    fn figures(&self) -> Figures {
-        let mut busy: Vec<u64> = vec![0; self.agents.len()];
-        let (mut durations, mut waits) = (Sketch::default(), Sketch::default());
-        for run in &self.tasks {
-            let took = run.finished.since(run.started).0;
-            busy[run.lane as usize] += took;
-            durations.record(took);
-            waits.record(run.started.since(run.created).0);
-        }
-        // Each slot counts as a worker, busy as long as the slots of its agent were on average.
-        let slots = busy
-            .iter()
-            .zip(&self.agents)
-            .flat_map(|(busy, (_, slots))| {
-                std::iter::repeat_n(busy / u64::from(*slots), *slots as usize)
-            });
-        let slots: Vec<u64> = slots.collect();
-        let balance = BalanceReport::new(&Observations {
-            busy_ns: &slots,
-            wall_ns: self.wall().0,
-            durations: &durations,
-            // Which queue a task waited on is not part of the history.
-            queue_depths: &QueueDepths::default(),
-        });
-        Figures {
-            balance,
-            waits,
-            durations,
-        }
     }
 
     fn timeline(&self, waits: &Sketch) -> Timeline {
@@ -285,6 +260,7 @@ impl Runs {
                 to: moved.to,
                 task: moved.task,
                 stolen: moved.is_stolen(),
+                given: false,
             };
             (moved.at, 2, happening)
         }));
@@ -293,10 +269,10 @@ impl Runs {
         all.map(|(at, _, happening)| (at, happening)).collect()
     }
 
-    fn page(&self, title: &str, figures: Figures) -> String {
+    fn page(&self, title: &str) -> String {
         let succeeded = |run: &&Run| matches!(run.ended, Ended::Succeeded | Ended::FellBack);
         let succeeded = self.tasks.iter().filter(succeeded).count();
-        let median = figures.durations.median().unwrap_or(0);
+        let median = self.ran.durations.median().unwrap_or(0);
         let tiles = [
             ("took", human(self.wall().0)),
             ("tasks", self.tasks.len().to_string()),
@@ -304,13 +280,13 @@ impl Runs {
             ("agents", self.agents.len().to_string()),
             ("changed hands", self.moves.len().to_string()),
             ("median task", human(median)),
-            ("median wait", human(figures.waits.median().unwrap_or(0))),
+            ("median wait", human(self.ran.waits.median().unwrap_or(0))),
         ];
         let run = DrawnRun {
             label: title.to_owned(),
-            timeline: self.timeline(&figures.waits),
+            timeline: self.timeline(&self.ran.waits),
             tiles: tiles.map(|(name, value)| (name.to_owned(), value)).into(),
-            balance: figures.balance,
+            balance: self.balance(),
         };
         report::html(&Report {
             title,
@@ -328,7 +304,6 @@ impl Runs {
 #[derive(Clone, Copy)]
 struct Event {
     kind: Change,
-    lane: u32,
     run: u32,
 }
 
@@ -356,7 +331,7 @@ fn finished(worker: u32, task: u64, ended: Ended) -> Happening {
 }
 
 /// A task that an agent ran; none for one that never started.
-fn ran(row: &TaskRow, lanes: &mut BTreeMap<AgentId, u32>) -> Option<Run> {
+fn run_of(row: &TaskRow, lanes: &mut BTreeMap<AgentId, u32>) -> Option<Run> {
     let (agent, started) = (row.agent?, row.started?);
     let next = lanes.len() as u32;
     Some(Run {
@@ -369,15 +344,40 @@ fn ran(row: &TaskRow, lanes: &mut BTreeMap<AgentId, u32>) -> Option<Run> {
     })
 }
 
-fn print_json(title: &str, runs: &Runs, figures: &Figures, out: &mut dyn Write) -> Result<()> {
-    let balance: BTreeMap<&str, serde_json::Value> = figures
-        .balance
+/// Puts runs where they can have been: the history says when the server heard of an end, which is a little later than the
+/// end itself, or much later after a restart. How long each ran is known, and an agent never runs more than it has
+/// slots; so a run that would be one too many was over before the next one in its slot began.
+fn untangle(runs: &mut [Run], agents: &[(String, u32)]) {
+    let mut next_start: Vec<Vec<Time>> = agents
+        .iter()
+        .map(|(_, slots)| vec![Time::MAX; *slots as usize])
+        .collect();
+    let mut latest_first: Vec<&mut Run> = runs.iter_mut().collect();
+    latest_first.sort_by_key(|run| std::cmp::Reverse((run.finished, run.started)));
+    for run in latest_first {
+        let slots = next_start[run.lane as usize].iter_mut();
+        let Some(slot) = slots.max() else { continue };
+        let took = run.finished.since(run.started);
+        run.finished = run.finished.min(*slot);
+        // Not before it was submitted, however much ran at once.
+        run.started = (run.finished - took).max(run.created).min(run.finished);
+        *slot = run.started;
+    }
+}
+
+fn print_json(title: &str, runs: &Runs, out: &mut dyn Write) -> Result<()> {
+    let balance: BTreeMap<&str, serde_json::Value> = runs
+        .balance()
         .figures()
         .into_iter()
         .map(|figure| {
             (
                 figure.name,
-                json!({"value": figure.value, "met": figure.met()}),
+                json!({
+                    "value": figure.value,
+                    "met": figure.met(),
+                    "verdict": figure.verdict().word(),
+                }),
             )
         })
         .collect();
@@ -387,12 +387,55 @@ fn print_json(title: &str, runs: &Runs, figures: &Figures, out: &mut dyn Write) 
             "tasks": runs.tasks.len(),
             "agents": runs.agents.len(),
             "wall_seconds": runs.wall().as_secs_f64(),
-            "median_duration_seconds": figures.durations.median().map(|ns| ns as f64 / 1e9),
-            "median_wait_seconds": figures.waits.median().map(|ns| ns as f64 / 1e9),
+            "median_duration_seconds": runs.ran.durations.median().map(|ns| ns as f64 / 1e9),
+            "median_wait_seconds": runs.ran.waits.median().map(|ns| ns as f64 / 1e9),
             "balance": balance,
+            "figures": runs.figures(),
             "moved": runs.moves.len(),
             "moves": moves::json(&runs.moves, &runs.agents, runs.begin()),
         }),
         out,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(task: u64, started: u64, finished: u64) -> Run {
+        Run {
+            task,
+            lane: 0,
+            created: Time::ZERO,
+            started: Time(started),
+            finished: Time(finished),
+            ended: Ended::Succeeded,
+        }
+    }
+
+    #[test]
+    fn no_more_run_at_once_than_there_are_slots() {
+        // After a restart the ends of four tasks were heard at once; two slots ran two after the other.
+        let mut runs: Vec<Run> = (0..4).map(|task| run(task, 1100, 1200)).collect();
+        runs.push(run(4, 1199, 1260));
+        untangle(&mut runs, &[("a".to_owned(), 2)]);
+        for at in 0..1260 {
+            let running = |run: &&Run| run.started.0 <= at && at < run.finished.0;
+            assert!(runs.iter().filter(running).count() <= 2, "at {at}");
+        }
+        let took = runs.iter().map(|run| run.finished.since(run.started).0);
+        assert_eq!(took.sum::<u64>(), 4 * 100 + 61);
+        assert_eq!(runs[4].finished, Time(1260));
+    }
+
+    #[test]
+    fn what_fits_stays_where_it_is() {
+        let mut runs = vec![run(0, 0, 100), run(1, 10, 120), run(2, 100, 150)];
+        untangle(&mut runs, &[("a".to_owned(), 2)]);
+        let times: Vec<(u64, u64)> = runs
+            .iter()
+            .map(|run| (run.started.0, run.finished.0))
+            .collect();
+        assert_eq!(times, [(0, 100), (10, 120), (100, 150)]);
+    }
 }

@@ -1,7 +1,7 @@
 //! A journal that can be read and not written, also while its server runs.
 
 use loxley_journal::{
-    AppendError, Group, History, Journal, Limit, Position, ReadError, Snapshot, StoredGroup,
+    AppendError, Group, History, Journal, Limit, Position, ReadError, Saving, Snapshot, StoredGroup,
 };
 
 /// What is there to be read.
@@ -29,8 +29,8 @@ impl Journal for View {
         self.0.groups(from, limit)
     }
 
-    fn save_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), AppendError> {
-        Err(self.fenced(snapshot.position))
+    fn save_piece(&mut self, saving: &mut Saving) -> Result<bool, AppendError> {
+        Err(self.fenced(saving.snapshot().position))
     }
 
     fn snapshots(&mut self) -> Result<Vec<Position>, ReadError> {

@@ -5,20 +5,20 @@
 //! tasks before it.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use loxley_agent::{Spool, Status, Stopped, Stream};
+use loxley_exec::{
+    End, Ended, Filling, Ran, Spool, StartError, Status, Stopped, Stream, TaskCommand, Template,
+};
 use serde_json::json;
 
 use super::joblog::{Entry, JobLog, exit_of};
-use super::results;
-use super::slots::{Done, What};
+use super::results::{Results, Row};
 
 /// How tasks that are over are delivered.
 #[derive(Debug)]
@@ -27,8 +27,12 @@ pub(super) struct Delivery {
     pub(super) tag: bool,
     pub(super) json: bool,
     pub(super) verbose: bool,
+    /// Whether the command is shown in front of its output.
+    pub(super) show_commands: bool,
+    /// What stands in front of each line instead of the items.
+    pub(super) tag_text: Option<Template>,
     pub(super) log: Option<JobLog>,
-    pub(super) results: Option<PathBuf>,
+    pub(super) results: Option<Results>,
     /// The number of the task whose output is shown next, in order.
     next: u64,
     /// Output that waits for its turn; none for a task that has nothing to show.
@@ -39,11 +43,48 @@ pub(super) struct Delivery {
 #[derive(Debug)]
 pub(super) struct Parcel {
     pub(super) sequence: u64,
-    pub(super) what: Arc<What>,
+    pub(super) command: Arc<TaskCommand>,
     /// Its last attempt, if there was one.
     pub(super) done: Option<Done>,
     /// What else is known of a task of a job file.
     pub(super) story: Option<Story>,
+}
+
+/// The last attempt at a task.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) slot: usize,
+    pub(super) attempt: u32,
+    /// When it started, by the clock on the wall.
+    pub(super) started: SystemTime,
+    pub(super) result: Result<Ended, StartError>,
+    pub(super) output: Spool,
+}
+
+impl Done {
+    /// Its exit code, as a shell would say it.
+    pub(super) fn exit_code(&self) -> u8 {
+        match self.result.as_ref().map(|ended| ended.status) {
+            Err(_) => 127,
+            Ok(Status::Exited(code)) => u8::try_from(code).unwrap_or(1),
+            Ok(Status::Signalled(signal)) => u8::try_from(128 + signal).unwrap_or(255),
+        }
+    }
+}
+
+impl From<End> for Done {
+    fn from(end: End) -> Self {
+        let Ran::Process(result) = end.ran else {
+            unreachable!("a run has no functions");
+        };
+        Self {
+            slot: end.slot,
+            attempt: end.attempt,
+            started: end.started,
+            result,
+            output: end.output.into_whole(),
+        }
+    }
 }
 
 /// A task of a job file.
@@ -71,7 +112,7 @@ impl Parcel {
         let mut tag = match &self.story {
             Some(story) => story.title.clone().into_bytes(),
             None => {
-                let items: Vec<&[u8]> = self.what.items.iter().map(|i| i.as_bytes()).collect();
+                let items: Vec<&[u8]> = self.command.items.iter().map(|i| i.as_bytes()).collect();
                 items.join(&b' ')
             }
         };
@@ -79,22 +120,38 @@ impl Parcel {
         tag
     }
 
+    /// What stands in front of its lines, filled.
+    fn filled_tag(&self, text: &Template) -> Vec<u8> {
+        let slot = self.done.as_ref().map(|done| done.slot + 1);
+        let words = text.words(&self.filling(slot));
+        let mut tag = words.join(std::ffi::OsStr::new(" ")).into_encoded_bytes();
+        tag.push(b'\t');
+        tag
+    }
+
+    fn filling(&self, slot: Option<usize>) -> Filling<'_> {
+        Filling {
+            items: &self.command.items,
+            sequence: self.sequence,
+            slot,
+        }
+    }
+
     /// What names the directory of its results, level by level.
     fn labels(&self) -> Vec<OsString> {
         let name = self.story.as_ref().map(|story| story.name.clone().into());
         name.into_iter()
-            .chain(self.what.items.iter().cloned())
+            .chain(self.command.items.iter().cloned())
             .collect()
     }
 
     fn line(&self) -> OsString {
-        let slot = self.done.as_ref().map_or(0, |done| done.slot);
-        self.what.line(slot)
+        self.command.line(self.done.as_ref().map(|done| done.slot))
     }
 
     /// Replaces its output by what stands in for it.
     fn stand_in(&mut self) -> io::Result<()> {
-        use loxley_agent::Sink;
+        use loxley_exec::Sink;
         let Some(story) = self.story.as_ref().filter(|story| story.is_replaced) else {
             return Ok(());
         };
@@ -116,6 +173,8 @@ impl Delivery {
             tag,
             json,
             verbose: false,
+            show_commands: false,
+            tag_text: None,
             log: None,
             results: None,
             next: 1,
@@ -126,10 +185,8 @@ impl Delivery {
     /// Delivers a task that is over.
     pub(super) fn deliver(&mut self, mut parcel: Parcel, out: &mut dyn Write) -> Result<()> {
         parcel.stand_in()?;
-        if let Some(done) = &parcel.done {
-            self.write_log(parcel.sequence, done, &parcel.line())
-                .context("cannot write the job log")?;
-        }
+        self.write_log(&parcel)
+            .context("cannot write the job log")?;
         self.write_results(&mut parcel)?;
         if self.json {
             show_json(&mut parcel, out)?;
@@ -178,7 +235,7 @@ impl Delivery {
             let how = parcel.done.as_ref().map(how_it_ended).unwrap_or_default();
             writeln!(io::stderr(), "loxley: {trouble}{how}")?;
         } else if let Some(Err(error)) = parcel.done.as_ref().map(|done| &done.result) {
-            let causes = with_cause(error);
+            let causes = error.in_words();
             writeln!(io::stderr(), "loxley: task {}: {causes}", parcel.sequence)?;
         }
         if self.verbose && parcel.done.is_some() {
@@ -186,7 +243,14 @@ impl Delivery {
             stderr.write_all(parcel.line().as_bytes())?;
             writeln!(stderr)?;
         }
-        let tag = self.tag.then(|| parcel.tag());
+        if self.show_commands && parcel.done.is_some() {
+            out.write_all(parcel.line().as_bytes())?;
+            writeln!(out)?;
+        }
+        let tag = match &self.tag_text {
+            Some(text) => Some(parcel.filled_tag(text)),
+            None => self.tag.then(|| parcel.tag()),
+        };
         let Some(done) = &mut parcel.done else {
             return Ok(());
         };
@@ -212,44 +276,41 @@ impl Delivery {
         Ok(())
     }
 
-    fn write_log(&mut self, sequence: u64, done: &Done, line: &OsStr) -> io::Result<()> {
-        let Some(log) = &mut self.log else {
+    fn write_log(&mut self, parcel: &Parcel) -> io::Result<()> {
+        let (Some(log), Some(done)) = (&mut self.log, &parcel.done) else {
             return Ok(());
         };
         let ended = done.result.as_ref().ok();
         log.write(&Entry {
-            sequence,
+            sequence: parcel.sequence,
             started: done.started,
             duration: ended.map(|ended| ended.duration).unwrap_or_default(),
             received: done.output.len(Stream::Stdout),
             // As a shell says it of a command that it cannot start.
             exit: ended.map_or((127, 0), exit_of),
-            command: line,
+            command: &parcel.line(),
         })
     }
 
-    fn write_results(&self, parcel: &mut Parcel) -> Result<()> {
-        let Some(root) = &self.results else {
+    fn write_results(&mut self, parcel: &mut Parcel) -> Result<()> {
+        let (labels, line) = (parcel.labels(), parcel.line());
+        let (Some(results), Some(done)) = (&mut self.results, &mut parcel.done) else {
             return Ok(());
         };
-        let labels = parcel.labels();
-        let Some(done) = &mut parcel.done else {
-            return Ok(());
+        let ended = done.result.as_ref().ok();
+        let row = Row {
+            items: &labels,
+            filling: Filling {
+                items: &parcel.command.items,
+                sequence: parcel.sequence,
+                slot: Some(done.slot + 1),
+            },
+            started: done.started,
+            duration: ended.map(|ended| ended.duration).unwrap_or_default(),
+            exit: ended.map_or((127, 0), exit_of),
+            command: &line,
         };
-        let mut write = || -> io::Result<()> {
-            let (stdout, stderr) = results::prepare(root, &labels, parcel.sequence)?;
-            done.output
-                .copy(Stream::Stdout, &mut File::create(stdout)?)?;
-            done.output.copy(Stream::Stderr, &mut File::create(stderr)?)
-        };
-        write().with_context(|| format!("cannot write results to {}", root.display()))
-    }
-}
-
-fn with_cause(error: &loxley_agent::StartError) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
+        results.write(&row, &mut done.output)
     }
 }
 
@@ -260,7 +321,7 @@ fn how_it_ended(done: &Done) -> String {
         attempts => format!(" at attempt {attempts}"),
     };
     match &done.result {
-        Err(error) => format!(": {}", with_cause(error)),
+        Err(error) => format!(": {}", error.in_words()),
         Ok(ended) if ended.success() => String::new(),
         Ok(ended) if ended.stopped == Some(Stopped::Killed) => format!(": stopped{attempts}"),
         Ok(ended) => match ended.status {
@@ -283,7 +344,7 @@ fn copy_tagged(mut from: impl BufRead, tag: &[u8], to: &mut dyn Write) -> io::Re
 fn show_json(parcel: &mut Parcel, out: &mut dyn Write) -> Result<()> {
     let line = parcel.line();
     let items: Vec<_> = parcel
-        .what
+        .command
         .items
         .iter()
         .map(|item| item.to_string_lossy())
@@ -311,7 +372,10 @@ fn show_json(parcel: &mut Parcel, out: &mut dyn Write) -> Result<()> {
             ("attempt", json!(done.attempt)),
             ("exit", json!(code)),
             ("signal", json!(signal)),
-            ("error", json!(done.result.as_ref().err().map(with_cause))),
+            (
+                "error",
+                json!(done.result.as_ref().err().map(StartError::in_words)),
+            ),
             ("started", json!(started.unwrap_or_default().as_secs_f64())),
             (
                 "seconds",

@@ -10,9 +10,9 @@ use std::thread;
 use anyhow::{Context, Result};
 use loxley_model::Span;
 
-use super::engine::Event;
 use super::items::Items;
-use super::joblog::Earlier;
+use super::joblog::{Earlier, Failed, Logged};
+use super::runner::Event;
 
 /// Items for the engine, never blocking.
 pub(super) struct Feed {
@@ -41,8 +41,8 @@ pub(super) struct Numbered {
 /// What comes next.
 pub(super) enum Next {
     Item(Numbered),
-    /// An earlier run finished this one.
-    Skipped(u64),
+    /// An earlier run finished this one, which was logged so.
+    Skipped(Numbered, Logged),
     /// Nothing yet; an event tells when it is worth asking again.
     Nothing,
     /// Nothing any more.
@@ -94,6 +94,19 @@ impl Feed {
         Ok(Self::new(source, Some(total)))
     }
 
+    /// What failed in an earlier run: its line, under its number.
+    pub(super) fn again(failed: Vec<Failed>) -> Self {
+        let total = failed.len() as u64;
+        let numbered = failed.into_iter().map(|failed| {
+            Ok(Numbered {
+                sequence: failed.sequence,
+                items: vec![failed.command],
+                cost: None,
+            })
+        });
+        Self::new(Source::Ready(Box::new(numbered)), Some(total))
+    }
+
     fn new(source: Source, total: Option<u64>) -> Self {
         Self {
             source,
@@ -141,7 +154,9 @@ impl Feed {
         };
         let sequence = numbered.sequence;
         match self.earlier.get(&sequence) {
-            Some(succeeded) if *succeeded || !self.again => Ok(Next::Skipped(sequence)),
+            Some(logged) if logged.succeeded || !self.again => {
+                Ok(Next::Skipped(numbered, logged.clone()))
+            }
             _ => Ok(Next::Item(numbered)),
         }
     }

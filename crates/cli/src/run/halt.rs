@@ -1,4 +1,5 @@
-//! When to stop early: `--halt now,fail=1`, `--halt soon,success=3`, `--halt soon,fail=10%`.
+//! When to stop early: `--halt now,fail=1`, `--halt soon,success=3`, `--halt soon,fail=10%`; and in the old words
+//! of GNU parallel `never`, `0` to `2`, `-1`, `-2`, `10%`.
 
 use std::str::FromStr;
 
@@ -7,12 +8,12 @@ use std::str::FromStr;
 pub(super) struct Halt {
     /// Kill what runs; else let it finish.
     pub(super) now: bool,
-    what: What,
+    counted: Counted,
     limit: Limit,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum Counted {
     Fail,
     Success,
     Done,
@@ -41,6 +42,22 @@ impl FromStr for Halt {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let text = match text {
+            "never" | "0" => "soon,fail=18446744073709551615",
+            "1" => "soon,fail=1",
+            "2" => "now,fail=1",
+            "-1" => "soon,success=1",
+            "-2" => "now,success=1",
+            text => text,
+        };
+        let share;
+        let text = match text.strip_suffix('%') {
+            Some(percent) if percent.parse::<f64>().is_ok() => {
+                share = format!("soon,fail={text}");
+                &share
+            }
+            _ => text,
+        };
         let wrong =
             || format!("`{text}` is not like now,fail=1 or soon,success=3 or soon,fail=10%");
         let (when, rest) = text.split_once(',').ok_or_else(wrong)?;
@@ -49,11 +66,11 @@ impl FromStr for Halt {
             "soon" => false,
             _ => return Err(wrong()),
         };
-        let (what, limit) = rest.split_once('=').ok_or_else(wrong)?;
-        let what = match what {
-            "fail" => What::Fail,
-            "success" => What::Success,
-            "done" => What::Done,
+        let (counted, limit) = rest.split_once('=').ok_or_else(wrong)?;
+        let counted = match counted {
+            "fail" => Counted::Fail,
+            "success" => Counted::Success,
+            "done" => Counted::Done,
             _ => return Err(wrong()),
         };
         let limit = match limit.strip_suffix('%') {
@@ -70,7 +87,7 @@ impl FromStr for Halt {
         };
         Ok(Self {
             now,
-            what,
+            counted,
             limit: limit.ok_or_else(wrong)?,
         })
     }
@@ -79,16 +96,21 @@ impl FromStr for Halt {
 impl Halt {
     /// Whether stopping early means that all is well, whatever failed before.
     pub(super) fn is_success(&self) -> bool {
-        self.what == What::Success
+        self.counted == Counted::Success
+    }
+
+    /// Whether the exit code is that of the task that ended it all.
+    pub(super) fn tells_code_of_last(&self) -> bool {
+        self.counted != Counted::Success && matches!(self.limit, Limit::Count(_))
     }
 
     /// Whether it is time.
     pub(super) fn is_due(&self, tally: Tally, total: Option<u64>) -> bool {
         let ended = tally.succeeded + tally.failed;
-        let count = match self.what {
-            What::Fail => tally.failed,
-            What::Success => tally.succeeded,
-            What::Done => ended,
+        let count = match self.counted {
+            Counted::Fail => tally.failed,
+            Counted::Success => tally.succeeded,
+            Counted::Done => ended,
         };
         match self.limit {
             Limit::Count(limit) => count >= limit,
@@ -133,10 +155,12 @@ mod tests {
             "now,fail",
             "now,fail=0",
             "now,fail=101%",
-            "2",
+            "3",
         ] {
             assert!(wrong.parse::<Halt>().is_err(), "{wrong}");
         }
         assert!("now,done=1".parse::<Halt>().unwrap().now);
+        assert_eq!("2".parse::<Halt>(), "now,fail=1".parse());
+        assert_eq!("20%".parse::<Halt>(), "soon,fail=20%".parse());
     }
 }

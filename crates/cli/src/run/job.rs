@@ -9,18 +9,20 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use loxley_agent::Limits;
-use loxley_jobfile::{AgentDef, FallbackDef, JobFile, NameTable, Needs, Plan};
-use loxley_model::{AgentSpec, GroupId, TaskId, TaskSpec, Time};
+use loxley_api::{FallbackRequest, Needs, TaskRequest};
+use loxley_engine::AgentRecord;
+use loxley_exec::{Limits, Recipe, Vocabulary, Work};
+use loxley_jobfile::{AgentDef, JobFile, Plan};
+use loxley_model::{TaskId, Time};
 use loxley_policy::Config;
 use loxley_sim::report::{self, DrawnRun, Report};
 
-use super::chronicle::Chronicle;
 use super::delivery::Delivery;
-use super::engine::{Engine, Parts};
-use super::limit::GroupLimit;
+use super::group_limit::GroupLimit;
 use super::progress::Progress;
-use super::slots::{House, Recipe};
+use super::results::Results;
+use super::run_trace::RunTrace;
+use super::runner::{Parts, Runner};
 use super::source::{JobSource, Source};
 use super::summary::Summary;
 use super::{Args, When};
@@ -33,27 +35,32 @@ pub(super) struct JobBook {
     pub(super) plan: Plan,
     /// Who runs it: those of the file, or made up for it.
     pub(super) agents: Vec<AgentDef>,
-    names: NameTable,
     urgent_from: loxley_model::Priority,
 }
 
 impl JobBook {
-    /// The book, and the agents as they register.
-    fn new(mut file: JobFile, slots: u32, config: &Config) -> (Self, Vec<AgentSpec>) {
-        if file.agents.is_empty() {
-            file.agents = made_up_agents(&file, slots);
-        }
-        let mut names = NameTable::default();
-        let specs = file.agent_specs(&mut names);
-        let plan = Plan::new(&file, TaskId(1));
-        let book = Self {
-            plan,
-            agents: file.agents.clone(),
+    fn new(file: JobFile, slots: u32, config: &Config) -> Self {
+        let agents = agents_of(&file, slots);
+        Self {
+            plan: Plan::new(&file.request, TaskId(1)),
+            agents,
             file,
-            names,
             urgent_from: config.priority.high_priority_threshold,
+        }
+    }
+
+    /// The agents as they introduce themselves.
+    fn records(&self) -> Vec<AgentRecord> {
+        let record = |agent: &AgentDef| AgentRecord {
+            slots: agent.slots,
+            speed: agent.speed,
+            skills: agent.skills.clone(),
+            cpu_milli: (agent.has.cpus * 1000.0).round() as u64,
+            memory_bytes: agent.has.memory_bytes,
+            resources: agent.has.named.clone().into_iter().collect(),
+            ..super::agent_record(agent.name.clone())
         };
-        (book, specs)
+        self.agents.iter().map(record).collect()
     }
 
     /// What people call a task.
@@ -64,17 +71,11 @@ impl JobBook {
         }
     }
 
-    /// All tasks for a submission at `now`.
-    pub(super) fn specs(&self, now: Time) -> Vec<TaskSpec> {
-        self.plan.specs(&self.file, now, &mut self.names.clone())
-    }
-
     /// Whether a task is protected as urgent.
     pub(super) fn is_urgent(&self, task: TaskId) -> bool {
         let planned = self.plan.find(task);
-        planned.is_some_and(|planned| {
-            self.file.tasks[planned.definition].traits.priority >= self.urgent_from
-        })
+        planned
+            .is_some_and(|planned| self.definition(planned.definition).priority >= self.urgent_from)
     }
 
     /// The name of a task, and the value that stands in for it.
@@ -82,46 +83,63 @@ impl JobBook {
         let Some(planned) = self.plan.find(task) else {
             return (String::new(), None);
         };
-        let definition = &self.file.tasks[planned.definition];
+        let definition = self.definition(planned.definition);
         let value = match &definition.fallback {
-            Some(FallbackDef::Value(value)) => Some(value.clone()),
+            Some(FallbackRequest::Value(value)) => {
+                Some(String::from_utf8_lossy(&value.0).into_owned())
+            }
             _ => None,
         };
-        (definition.name.clone(), value)
+        (definition.name.clone().unwrap_or_default(), value)
+    }
+
+    /// A task or an array of the file.
+    pub(super) fn definition(&self, number: usize) -> &TaskRequest {
+        &self.file.request.tasks[number]
     }
 
     /// How wide the names of tasks are.
     pub(super) fn name_width(&self) -> usize {
-        let widths = self.file.tasks.iter().map(|task| task.name.chars().count());
+        let names = self
+            .file
+            .request
+            .tasks
+            .iter()
+            .filter_map(|task| task.name.as_ref());
+        let widths = names.map(|name| name.chars().count());
         widths.max().unwrap_or(0).min(30)
     }
 
-    /// The limits of groups, with those that the command line says instead.
-    fn limits(&mut self, overridden: &[GroupLimit]) -> Result<Vec<(GroupId, u32)>> {
+    /// The limits of groups that the command line says instead of the file.
+    fn set_limits(&mut self, overridden: &[GroupLimit]) -> Result<()> {
         for GroupLimit { group, limit } in overridden {
-            let known = self.file.limits.get_mut(group);
+            let known = self.file.request.limits.get_mut(group);
             *known.with_context(|| format!("--limit: the file has no limit for `{group}`"))? =
                 *limit;
         }
-        let names = &mut self.names;
-        let limits = self.file.limits.iter();
-        Ok(limits
-            .map(|(group, limit)| (names.group(group), *limit))
-            .collect())
+        Ok(())
+    }
+}
+
+/// Who runs a job file on a machine with so many slots.
+pub(crate) fn agents_of(file: &JobFile, slots: u32) -> Vec<AgentDef> {
+    match file.agents.is_empty() {
+        true => made_up_agents(file, slots),
+        false => file.agents.clone(),
     }
 }
 
 /// Agents for a file that describes none: they can do everything. Work is stolen between agents, so
 /// each slot is one; where tasks ask for processors or memory, one agent has all of the machine's.
 fn made_up_agents(file: &JobFile, slots: u32) -> Vec<AgentDef> {
-    let mut skills: Vec<String> = file
-        .tasks
+    let tasks = &file.request.tasks;
+    let mut skills: Vec<String> = tasks
         .iter()
-        .flat_map(|task| task.traits.skills.iter().cloned())
+        .flat_map(|task| task.skills.iter().cloned())
         .collect();
     skills.sort_unstable();
     skills.dedup();
-    let asks = |needs: &Needs| needs.cpu_milli > 0 || needs.memory_bytes > 0;
+    let asks = |needs: &Needs| needs.cpus > 0.0 || needs.memory_bytes > 0;
     let agent = |name: String, slots: u32, has: Needs| AgentDef {
         name,
         skills: skills.clone(),
@@ -129,10 +147,10 @@ fn made_up_agents(file: &JobFile, slots: u32) -> Vec<AgentDef> {
         speed: 1.0,
         has,
     };
-    if file.tasks.iter().any(|task| asks(&task.traits.needs)) {
+    if tasks.iter().any(|task| asks(&task.needs)) {
         let has = Needs {
-            cpu_milli: cores() as u64 * 1000,
-            memory_bytes: super::gate::memory_total().unwrap_or(0),
+            cpus: cores() as f64,
+            memory_bytes: loxley_exec::machine::memory_total().unwrap_or(0),
             ..Needs::default()
         };
         return vec![agent("local".to_owned(), slots, has)];
@@ -142,7 +160,7 @@ fn made_up_agents(file: &JobFile, slots: u32) -> Vec<AgentDef> {
         .collect()
 }
 
-fn cores() -> usize {
+pub(crate) fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
@@ -172,27 +190,34 @@ pub(super) fn run(mut args: Args, path: &Path, out: &mut dyn Write) -> Result<Ex
         _ => super::config(&args)?,
     };
     let slots = args.jobs.map_or(cores() as u32, |jobs| jobs.on(cores()));
-    let (mut book, agents) = JobBook::new(file, slots, &config);
-    let limits = book.limits(&args.limit)?;
+    let mut book = JobBook::new(file, slots, &config);
+    book.set_limits(&args.limit)?;
     let book = Arc::new(book);
     let (log, earlier) = super::joblog(&args)?;
     let kept = Checkpoints::new(&args, &book.file)?;
     let source = JobSource {
         recipes: recipes(&args, &book.file)?,
         book: Arc::clone(&book),
-        checkpoints: kept.directory(),
         earlier,
         again: args.resume_failed,
         given: false,
         total: book.file.count(),
     };
+    source.check_log()?;
     if args.dry_run {
-        return dry_run(&source, out);
+        return dry_run(&book, &source, out);
     }
+    let limits_memory = source
+        .recipes
+        .iter()
+        .any(|recipe| recipe.limits.memory.is_some());
     let mut delivery = Delivery::new(args.keep_order, args.tag, args.json);
     delivery.verbose = args.verbose;
     delivery.log = log;
-    delivery.results = args.results.take();
+    delivery.results = match args.results.take() {
+        Some(results) => Some(Results::new(&results, &Vocabulary::default())?),
+        None => None,
+    };
     let (sender, receiver) = channel();
     super::watch_interrupts(sender.clone())?;
     let names: Vec<&str> = book
@@ -200,19 +225,18 @@ pub(super) fn run(mut args: Args, path: &Path, out: &mut dyn Write) -> Result<Ex
         .iter()
         .map(|agent| agent.name.as_str())
         .collect();
-    let engine = Engine::new(Parts {
+    let runner = Runner::new(Parts {
         config,
-        house: Arc::new(House {
-            gate: super::gate(&args, cores()),
-            job: std::process::id(),
-            hold: Duration::ZERO,
-        }),
-        agents,
-        limits,
+        settings: super::slot_settings(super::start_gate(&args, cores()), limits_memory),
+        // Other tasks wait for an end.
+        hold: Duration::ZERO,
+        checkpoints: kept.directory(),
+        agents: book.records(),
+        journal: super::journal(&args)?,
         source: Source::Job(source),
         delivery,
         progress: Progress::new(args.bar || io::stderr().is_terminal()).with_agents(&names),
-        chronicle: Some(Chronicle::new(
+        trace: Some(RunTrace::new(
             Arc::clone(&book),
             args.summary != When::Never,
         )),
@@ -220,9 +244,9 @@ pub(super) fn run(mut args: Args, path: &Path, out: &mut dyn Write) -> Result<Ex
         median_limit: None,
         events: (sender, receiver),
     })?;
-    let (summary, chronicle) = engine.run(out)?;
-    let chronicle = chronicle.expect("a job has a chronicle");
-    finish(&args, path, &book, &summary, chronicle, out)?;
+    let (summary, trace) = runner.run(out)?;
+    let trace = trace.expect("a job has a trace");
+    finish(&args, path, &book, &summary, trace, out)?;
     Ok(super::exit_of(&summary))
 }
 
@@ -232,10 +256,10 @@ fn finish(
     path: &Path,
     book: &JobBook,
     summary: &Summary,
-    chronicle: Chronicle,
+    trace: RunTrace,
     out: &mut dyn Write,
 ) -> Result<()> {
-    let account = chronicle.account();
+    let account = trace.account();
     if args.json {
         summary.show_json(out)?;
         out.flush()?;
@@ -255,7 +279,7 @@ fn finish(
         return Ok(());
     }
     let to = args.report.clone().unwrap_or_else(|| default_report(path));
-    let page = draw(path, book, summary, &account, chronicle);
+    let page = draw(path, book, summary, &account, trace);
     std::fs::write(&to, page).with_context(|| format!("cannot write {}", to.display()))?;
     if args.summary != When::Never {
         writeln!(io::stderr(), "timeline: {}", to.display())?;
@@ -275,13 +299,11 @@ fn draw(
     book: &JobBook,
     summary: &Summary,
     account: &[String],
-    chronicle: Chronicle,
+    trace: RunTrace,
 ) -> String {
     let wall = u64::try_from(summary.wall.as_nanos()).unwrap_or(u64::MAX);
     let slots = summary.busy_ns.len().max(1) as u64;
-    let bound = (chronicle.work() / slots)
-        .max(chronicle.critical_path())
-        .max(1);
+    let bound = (trace.work() / slots).max(trace.critical_path()).max(1);
     let tiles = [
         ("wall time", format!("{:.2} s", summary.wall.as_secs_f64())),
         (
@@ -295,13 +317,13 @@ fn draw(
             "second copies, won",
             format!("{}, {}", summary.copies, summary.copies_won),
         ),
-        ("mean wait", format!("{:.3} s", chronicle.mean_wait())),
+        ("mean wait", format!("{:.3} s", trace.mean_wait())),
     ];
-    let title = book.file.name.clone();
+    let title = book.file.request.name.clone();
     let title = title.unwrap_or_else(|| path.display().to_string());
     let run = DrawnRun {
         label: title.clone(),
-        timeline: chronicle.into_timeline(Time(wall)),
+        timeline: trace.into_timeline(Time(wall)),
         tiles: tiles.map(|(name, value)| (name.to_owned(), value)).into(),
         balance: summary.balance(),
     };
@@ -323,29 +345,43 @@ fn draw(
 }
 
 fn recipes(args: &Args, file: &JobFile) -> Result<Vec<Arc<Recipe>>> {
-    let recipe = |task: &loxley_jobfile::TaskDef| -> Result<Arc<Recipe>> {
+    let recipe = |task: &TaskRequest| -> Result<Arc<Recipe>> {
+        let loxley_api::Work::Command(command) = &task.run else {
+            bail!("a job file has commands alone");
+        };
+        let memory = Some(task.needs.memory_bytes);
         Ok(Arc::new(Recipe {
-            template: task.template()?,
-            streams: super::streams(args),
-            limits: Limits::default(),
-            environment: task
-                .traits
+            job: std::process::id().into(),
+            work: Work::Command {
+                template: command.template(task.entries.is_some())?,
+                streams: super::streams(args),
+            },
+            limits: Limits {
+                time: task.time_limit_sec.map(Duration::from_secs_f64),
+                memory: memory.filter(|bytes| *bytes > 0),
+                ..Limits::default()
+            },
+            checkpoints: task.checkpoints,
+            as_in_parallel: false,
+            output: super::whole_output(),
+            hold: Duration::ZERO,
+            environment: command
                 .environment
                 .iter()
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
-            directory: task.traits.directory.clone(),
+            directory: command.directory.as_ref().map(PathBuf::from),
         }))
     };
-    file.tasks.iter().map(recipe).collect()
+    file.request.tasks.iter().map(recipe).collect()
 }
 
 /// Prints what would run, in the order of the file.
-fn dry_run(source: &JobSource, out: &mut dyn Write) -> Result<Exit> {
+fn dry_run(book: &JobBook, source: &JobSource, out: &mut dyn Write) -> Result<Exit> {
     use std::os::unix::ffi::OsStrExt;
-    for (title, what) in source.each() {
-        write!(out, "{title}\t")?;
-        out.write_all(what.line(0).as_bytes())?;
+    for (id, command) in source.each() {
+        write!(out, "{}\t", book.title(id))?;
+        out.write_all(command.line(None).as_bytes())?;
         writeln!(out)?;
     }
     Ok(Exit::Done)
@@ -359,7 +395,7 @@ struct Checkpoints {
 
 impl Checkpoints {
     fn new(args: &Args, file: &JobFile) -> Result<Self> {
-        let wanted = file.tasks.iter().any(|task| task.traits.checkpoint) && !args.dry_run;
+        let wanted = file.request.tasks.iter().any(|task| task.checkpoints) && !args.dry_run;
         let (mut kept, mut temporary) = (None, None);
         match &args.checkpoints {
             _ if !wanted => {}
@@ -391,12 +427,35 @@ fn refuse_what_the_file_says(args: &Args) -> Result<()> {
         (args.speculate, "--speculate", "speculate"),
         (args.memory.is_some(), "--memory", "memory"),
         (args.quote, "--quote", "command: [program, argument]"),
-        (args.shell != "/bin/sh", "--shell", "shell"),
+        (args.shell.is_some(), "--shell", "shell"),
         (args.no_item, "--no-item", "command"),
         (args.null, "--null", "each"),
         (args.delimiter.is_some(), "--delimiter", "each"),
         (args.max_args.is_some(), "--max-args", "each"),
         (args.colsep.is_some(), "--colsep", "each"),
+        (
+            args.many || args.many_words || args.xargs,
+            "-m, -X or --xargs",
+            "each",
+        ),
+        (args.csv, "--csv", "each"),
+        (args.header.is_some(), "--header", "each"),
+        (args.skip_first_line, "--skip-first-line", "each"),
+        (args.end.is_some(), "-E", "each"),
+        (args.link, "--link", "each"),
+        (args.no_run_if_empty, "--no-run-if-empty", "each"),
+        (args.trim.is_some(), "--trim", "each"),
+        (args.shuf, "--shuf", "each"),
+        (args.item_name.is_some(), "-I", "command"),
+        (
+            args.plus || !args.rpl.is_empty(),
+            "--plus or --rpl",
+            "command",
+        ),
+        (args.workdir.is_some(), "--workdir", "directory"),
+        (args.nice.is_some(), "--nice", "command: nice …"),
+        (args.tagstring.is_some(), "--tagstring", "name"),
+        (args.retry_failed, "--retry-failed", "retries"),
     ] {
         if given {
             bail!("{option} is for commands with items; in a job file write `{key}`");
@@ -410,9 +469,9 @@ fn check_against(args: &Args, file: &JobFile) -> Result<()> {
         bail!("--jobs: the file describes its agents and their slots");
     }
     if file.agents.is_empty()
-        && let Some((task, resource)) = file.tasks.iter().find_map(|task| {
-            let resource = task.traits.needs.named.keys().next()?;
-            Some((&task.name, resource))
+        && let Some((task, resource)) = file.request.tasks.iter().find_map(|task| {
+            let resource = task.needs.named.keys().next()?;
+            Some((task.name.as_deref().unwrap_or_default(), resource))
         })
     {
         bail!("`{task}` needs `{resource}`: say under `agents` who has it");

@@ -4,15 +4,15 @@
 //! torn line, the last; it does not count when the run is resumed.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use loxley_agent::{Ended, Status};
+use loxley_exec::{Ended, Status, TaskCommand};
 
 const HEADING: &str = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n";
 
@@ -39,8 +39,79 @@ pub(super) struct Entry<'a> {
     pub(super) command: &'a OsStr,
 }
 
-/// What an earlier run did.
-pub(super) type Earlier = HashMap<u64, bool>;
+/// What an earlier run did, by the numbers of its tasks.
+pub(super) type Earlier = HashMap<u64, Logged>;
+
+/// A task that ended in an earlier run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Logged {
+    pub(super) succeeded: bool,
+    /// The line that was run, as the log writes it.
+    command: Vec<u8>,
+}
+
+impl Logged {
+    /// Whether the same would run now.
+    ///
+    /// # Errors
+    /// When not: whoever left it out would leave out something that never ran.
+    pub(super) fn check(&self, sequence: u64, command: &TaskCommand) -> Result<()> {
+        /// More slots than anybody has: where the line depends on the slot, it may have been any of them.
+        const SLOTS: usize = 4096;
+        let is_line = |slot| escaped(&command.line(slot)) == self.command;
+        let depends_on_slot = || command.line(None) != command.line(Some(0));
+        if is_line(None) || (depends_on_slot() && (0..SLOTS).any(|slot| is_line(Some(slot)))) {
+            return Ok(());
+        }
+        bail!(
+            "task {sequence} is another one than in the job log: `{}` then, `{}` now; resume with the same \
+             command and items, or begin a new log",
+            String::from_utf8_lossy(&self.command),
+            String::from_utf8_lossy(&escaped(&command.line(None)))
+        )
+    }
+}
+
+/// A task that failed in an earlier run, at its last attempt.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Failed {
+    pub(super) sequence: u64,
+    /// The line that was run.
+    pub(super) command: OsString,
+}
+
+/// What failed according to a log, in the order of the tasks.
+pub(super) fn failed(path: &Path) -> Result<Vec<Failed>> {
+    let text = std::fs::read(path).with_context(|| cannot("read", path))?;
+    let whole = text.iter().rposition(|byte| *byte == b'\n');
+    let whole = whole.map_or(0, |end| end + 1);
+    let logged = read(&text[..whole]).with_context(|| cannot("take failures from", path))?;
+    let failed = logged.into_iter().filter(|(_, logged)| !logged.succeeded);
+    let mut failed: Vec<Failed> = failed
+        .map(|(sequence, logged)| Failed {
+            sequence,
+            command: unescaped(&logged.command),
+        })
+        .collect();
+    failed.sort_by_key(|failed| failed.sequence);
+    Ok(failed)
+}
+
+/// A command as it was before its line breaks and tabs were spelled out.
+fn unescaped(command: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(command.len());
+    let mut rest = command;
+    while let [first, behind @ ..] = rest {
+        let (byte, length) = match rest {
+            [b'\\', b'n', ..] => (b'\n', 2),
+            [b'\\', b't', ..] => (b'\t', 2),
+            _ => (*first, 1),
+        };
+        bytes.push(byte);
+        rest = &behind[length - 1..];
+    }
+    OsString::from_vec(bytes)
+}
 
 impl JobLog {
     /// Starts a new log; what was in the file is gone.
@@ -96,13 +167,7 @@ impl JobLog {
             entry.exit.1,
         )
         .into_bytes();
-        for &byte in entry.command.as_bytes() {
-            match byte {
-                b'\n' => line.extend_from_slice(b"\\n"),
-                b'\t' => line.extend_from_slice(b"\\t"),
-                _ => line.push(byte),
-            }
-        }
+        line.extend_from_slice(&escaped(entry.command));
         line.push(b'\n');
         self.put(&line)
     }
@@ -119,6 +184,19 @@ pub(super) fn exit_of(ended: &Ended) -> (i32, i32) {
         Status::Exited(code) => (code, 0),
         Status::Signalled(signal) => (if ended.stopped.is_some() { -1 } else { 0 }, signal),
     }
+}
+
+/// A command as it stands in a line of a log.
+fn escaped(command: &OsStr) -> Vec<u8> {
+    let mut line = Vec::with_capacity(command.len());
+    for &byte in command.as_bytes() {
+        match byte {
+            b'\n' => line.extend_from_slice(b"\\n"),
+            b'\t' => line.extend_from_slice(b"\\t"),
+            _ => line.push(byte),
+        }
+    }
+    line
 }
 
 fn cannot(what: &str, path: &Path) -> String {
@@ -139,7 +217,10 @@ fn read(text: &[u8]) -> Result<Earlier> {
             bail!("line {number} is not a line of a job log");
         };
         let sequence = u64::try_from(sequence).context("a task has a negative number")?;
-        earlier.insert(sequence, code == 0 && signal == 0);
+        let succeeded = code == 0 && signal == 0;
+        let command = line.splitn(9, |byte| *byte == b'\t').nth(8);
+        let command = command.unwrap_or_default().to_vec();
+        earlier.insert(sequence, Logged { succeeded, command });
     }
     Ok(earlier)
 }
@@ -186,7 +267,14 @@ mod tests {
         torn.extend_from_slice(b"3\t:\t14316");
         fs::write(&path, torn).unwrap();
         let (mut log, earlier) = JobLog::resume(&path).unwrap();
-        assert_eq!(earlier, Earlier::from([(1, true), (2, false)]));
+        let logged = |succeeded| Logged {
+            succeeded,
+            command: b"echo a".to_vec(),
+        };
+        assert_eq!(
+            earlier,
+            Earlier::from([(1, logged(true)), (2, logged(false))])
+        );
         log.write(&entry(3, 0)).unwrap();
         let text = fs::read(&path).unwrap();
         assert!(text.starts_with(&whole));

@@ -2,59 +2,62 @@
 //!
 //! ```text
 //! items, feed ─┐
-//!              ├▶ source ──▶ engine (owns the Scheduler) ──▶ slots (a thread and a process each)
+//!              ├▶ source ──▶ runner (owns the engine) ─────▶ slots (a thread and a process each)
 //! job file ────┘               ▲   │                            │
 //!                              │   ▼ delivery: output, log      │
-//!                              │     chronicle: the story of a job
+//!                              │     run_trace: the story of a job
 //!                              └────────────── events ◀─────────┘
 //! ```
 
 mod amounts;
-mod chronicle;
 mod delivery;
-mod engine;
 mod feed;
-mod gate;
+mod group_limit;
 mod halt;
 mod items;
-mod job;
+pub(crate) mod job;
 mod joblog;
-mod limit;
+pub(crate) mod other_options;
 mod progress;
 mod results;
-mod slots;
+mod run_trace;
+mod runner;
 mod source;
 mod summary;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use clap::ValueEnum;
-use loxley_agent::{Filling, Limits, Streams, Template};
+use loxley_api::{CommandRequest, Entries, RetryRequest, TaskRequest};
+use loxley_engine::AgentRecord;
+use loxley_exec::{
+    Filling, Guardian, Keep, Limits, OutputRule, Recipe, Replacement, SharedLimit, SlotSettings,
+    StartGate, Streams, Template, Vocabulary, Work,
+};
 use loxley_jobfile::Ranges;
 use loxley_jobfile::amount::{bytes, duration};
-use loxley_model::{AgentId, AgentSpec, Dispatch, RetryRule, SkillSet, TaskKind};
+use loxley_journal::{Journal, SqliteJournal};
 use loxley_policy::Config;
 
 use self::amounts::{Slots, TimeLimit};
 use self::delivery::Delivery;
-use self::engine::{Engine, Event, Parts};
 use self::feed::{Feed, Next};
-use self::gate::Gate;
+use self::group_limit::GroupLimit;
 use self::halt::Halt;
-use self::items::{CommandLine, Items};
+use self::items::{CommandLine, Items, Room, Separator, Trim};
 use self::joblog::{Earlier, JobLog};
-use self::limit::{GroupLimit, SharedLimit};
 use self::progress::Progress;
-use self::slots::{House, Recipe};
+use self::results::Results;
+use self::runner::{Event, Parts, Runner};
 use self::source::{ItemSource, Source};
 use self::summary::Summary;
 use crate::exit::Exit;
@@ -65,7 +68,7 @@ use crate::exit::Exit;
 /// each task is shown whole when it ends. A single word that ends in .yaml or .yml is a job file:
 /// tasks with skills, priorities, dependencies and limits, and the agents to run them.
 #[derive(Debug, clap::Args)]
-#[command(after_help = HELP)]
+#[command(after_help = HELP, args_override_self = true)]
 pub(crate) struct Args {
     /// The command with its placeholders, then `:::` and items (or `::::` and files), once or more
     /// often: every combination is a task. Without a command, each item is one.
@@ -73,7 +76,14 @@ pub(crate) struct Args {
     words: Vec<OsString>,
 
     /// How many tasks run at once: 8, 50% of the cores, +1 or -1 [default: as many as cores].
-    #[arg(short, long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(
+        short,
+        short_alias = 'P',
+        long,
+        alias = "max-procs",
+        value_name = "N",
+        allow_hyphen_values = true
+    )]
     jobs: Option<Slots>,
 
     /// Take the items from the lines of a file; - for standard input.
@@ -95,11 +105,54 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "BYTE", conflicts_with = "null", value_parser = delimiter)]
     delimiter: Option<u8>,
     /// So many items for each command: {1} is the first of them, {} all; 0 is --no-item.
-    #[arg(short = 'n', short_alias = 'N', long, value_name = "N")]
+    #[arg(short = 'n', short_aliases = ['N', 'L'], long, alias = "max-replace-args", value_name = "N")]
     max_args: Option<usize>,
-    /// Cut each item into columns at this text (\\t is a tab): {1} is the first column.
-    #[arg(short = 'C', long, value_name = "TEXT", value_parser = separator)]
-    colsep: Option<OsString>,
+    /// As many items for each command as its line has room for; the last ones are shared out over the slots.
+    #[arg(short = 'm', conflicts_with_all = ["max_args", "no_item"])]
+    many: bool,
+    /// The same, but a whole word with {} in it is repeated for each: x{}.c is xa.c xb.c.
+    #[arg(short = 'X', conflicts_with_all = ["many", "max_args", "no_item"])]
+    many_words: bool,
+    /// The same as -m, but each command gets all it has room for, as xargs does it.
+    #[arg(long, conflicts_with_all = ["many", "many_words", "max_args", "no_item"])]
+    xargs: bool,
+    /// How long a command line may get with -m, -X and --xargs, in bytes.
+    #[arg(short = 's', long, value_name = "N", default_value_t = LINE_MAX)]
+    max_chars: usize,
+    /// Cut each item into columns at this text or regular expression (\\t is a tab): {1} is the first column.
+    #[arg(short = 'C', long, value_name = "PATTERN")]
+    colsep: Option<Separator>,
+    /// Lines are rows of a table as spreadsheets write them: columns between commas (or --colsep), quotes around
+    /// what needs them.
+    #[arg(long, conflicts_with = "array")]
+    csv: bool,
+    /// The first row, or the first item of each list, says what the columns are called: {name}.
+    #[arg(long, value_name = ":", value_parser = header)]
+    header: Option<()>,
+    /// Leave out the first line.
+    #[arg(long)]
+    skip_first_line: bool,
+    /// Take items up to one that is exactly this.
+    #[arg(short = 'E', value_name = "TEXT")]
+    end: Option<OsString>,
+    /// Take lists side by side instead of every combination; shorter ones begin again.
+    #[arg(long, alias = "xapply")]
+    link: bool,
+    /// Leave out items that are empty or blank.
+    #[arg(short = 'r', long)]
+    no_run_if_empty: bool,
+    /// Take blanks from the left of items, from their right, or both: l, r, lr.
+    #[arg(long, value_name = "WHERE")]
+    trim: Option<Trim>,
+    /// Take the items in a random order.
+    #[arg(long)]
+    shuf: bool,
+    /// What stands before items instead of `:::`.
+    #[arg(long, value_name = "TEXT", default_value = ":::", hide = true)]
+    arg_sep: String,
+    /// What stands before files of items instead of `::::`.
+    #[arg(long, value_name = "TEXT", default_value = "::::", hide = true)]
+    arg_file_sep: String,
     /// Expected costs of the tasks in seconds, one per line; the heaviest start first.
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
@@ -107,12 +160,34 @@ pub(crate) struct Args {
     /// Do not put the item last where the command has no placeholder: run it as it is, once for each.
     #[arg(long)]
     no_item: bool,
+    /// What stands for the item instead of {}.
+    #[arg(short = 'I', value_name = "TEXT")]
+    item_name: Option<String>,
+    /// More placeholders: {..} {/..} without two extensions, {+/} the directory, {+.} {+..} the extensions.
+    #[arg(long)]
+    plus: bool,
+    /// A placeholder of your own and what it does to the item: '{o} s/\\.jpg$/.png/'; may be given more than once.
+    #[arg(long, value_name = "REPLACEMENT")]
+    rpl: Vec<Replacement>,
     /// Take each word of the command as one argument, as it is: no shell.
     #[arg(short, long)]
     quote: bool,
-    /// The shell for commands that need one.
-    #[arg(long, value_name = "PATH", default_value = "/bin/sh")]
-    shell: OsString,
+    /// The shell for commands that need one [default: PARALLEL_SHELL or SHELL, if it is one like sh, else /bin/sh].
+    #[arg(long, value_name = "PATH")]
+    shell: Option<OsString>,
+    /// Where the tasks run [default: here].
+    #[arg(long, visible_alias = "wd", value_name = "DIR")]
+    workdir: Option<PathBuf>,
+    /// How nice the tasks are to others: 10, as nice(1) takes it.
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    nice: Option<i8>,
+    /// Where output is kept until it is shown [default: TMPDIR, else /tmp].
+    #[arg(long, value_name = "DIR")]
+    tmpdir: Option<PathBuf>,
+    /// A variable that the tasks need: it must be there. Tasks see the whole environment anyway, exported functions
+    /// of the shell too.
+    #[arg(long, value_name = "NAME")]
+    env: Vec<String>,
     /// Print the commands and run nothing.
     #[arg(long)]
     dry_run: bool,
@@ -123,6 +198,9 @@ pub(crate) struct Args {
     /// Put the item in front of each line of output.
     #[arg(long, conflicts_with = "ungroup")]
     tag: bool,
+    /// Put this in front of each line of output; it may have placeholders.
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["ungroup", "json"])]
+    tagstring: Option<OsString>,
     /// Show output as it comes, mixed.
     #[arg(short, long, conflicts_with_all = ["results", "json"])]
     ungroup: bool,
@@ -132,6 +210,15 @@ pub(crate) struct Args {
     /// Print each command to standard error when its output is shown.
     #[arg(short = 't', long)]
     verbose: bool,
+    /// Print each command to standard output, in front of its output.
+    #[arg(short = 'v', conflicts_with = "json")]
+    show_commands: bool,
+    /// What GNU parallel does by default, and so do we.
+    #[arg(long, hide = true, conflicts_with = "ungroup")]
+    group: bool,
+    /// Nobody asks for it here.
+    #[arg(long, hide = true, alias = "no-notice")]
+    will_cite: bool,
     /// Show how far it is [default: where standard error is a terminal].
     #[arg(long, visible_alias = "progress", alias = "eta")]
     bar: bool,
@@ -152,7 +239,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     retries: u32,
     /// Stop early: now,fail=1 kills what runs, soon,fail=10% lets it finish; also success, done.
-    #[arg(long, value_name = "RULE")]
+    #[arg(
+        long,
+        visible_alias = "halt-on-error",
+        value_name = "RULE",
+        allow_hyphen_values = true
+    )]
     halt: Option<Halt>,
     /// Start a second copy of a task that takes twice as long as the others; the first to end counts.
     /// Only for commands that do no harm when they run twice.
@@ -168,8 +260,12 @@ pub(crate) struct Args {
     /// Leave out the tasks that succeeded according to the job log.
     #[arg(long, requires = "joblog")]
     resume_failed: bool,
-    /// Keep the output of each task in files: DIR/1/ITEM/stdout and stderr.
-    #[arg(long, value_name = "DIR")]
+    /// Run again the tasks that failed according to the job log, with the commands that are in it.
+    #[arg(long, requires = "joblog", conflicts_with_all = ["resume", "resume_failed", "weights"])]
+    retry_failed: bool,
+    /// Keep the output of each task in files: DIR/1/ITEM/stdout and stderr; in files of your own names where there
+    /// are placeholders (out/{1}.txt); or all in one table (FILE.csv, FILE.tsv).
+    #[arg(long, value_name = "WHERE", alias = "res")]
     results: Option<PathBuf>,
 
     /// Keep the checkpoints of a job file here, for later runs too [default: gone after the run].
@@ -189,9 +285,14 @@ pub(crate) struct Args {
     /// Start a task only while the load is at most this; 100% is one for each core.
     #[arg(long, value_name = "LOAD", value_parser = load)]
     load: Option<Load>,
-    /// How much memory each process of a task may map.
+    /// How much memory a task may use: all its processes together where the system lets us have control
+    /// groups, else what each of them may map.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     memory: Option<u64>,
+    /// Write everything down in this new directory, as a server does: `loxley journal report`, `check` and
+    /// `export` read it.
+    #[arg(long, value_name = "DIR")]
+    journal: Option<PathBuf>,
     /// How the scheduler decides; see `loxley config default`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -202,7 +303,7 @@ Placeholders:
   {}    the item            {#}  the number of the task, from 1
   {.}   without extension   {%}  the number of the slot, from 1
   {/}   without directory   {/.} without both
-  {//}  its directory       {1} {2.} {1/} … with several lists, that of one of them
+  {//}  its directory       {1} {2.} {-1} … with several lists, that of one of them
 Items arrive as exactly their own bytes, wherever the placeholder stands. Without any placeholder
 the item is put last.
 
@@ -221,12 +322,16 @@ Job files:
   The guide docs/guide/job-files.md explains every key. Mistakes are shown with their line.
 
 Each task finds LOXLEY_JOB_ID, LOXLEY_TASK_ID, LOXLEY_ENTRY (its items), LOXLEY_ATTEMPT and
-LOXLEY_SLOT in its environment; in a job file, with `checkpoint: true`, also LOXLEY_CHECKPOINT.
+LOXLEY_SLOT in its environment, and PARALLEL_SEQ and PARALLEL_JOBSLOT as with GNU parallel; in a job
+file, with `checkpoint: true`, also LOXLEY_CHECKPOINT.
 
-Interrupt (^C) once: what runs is finished, nothing more is started. Twice: it is killed.
+Interrupt (^C) once: what runs is finished, nothing more is started. Twice: it is killed, as with TERM,
+HUP and QUIT: TERM to everything that a task started, KILL after a grace. If this process is itself
+killed (-9), its tasks end with it; `LOXLEY_MARK` in their environment is how they are found.
 
 Exit codes: 0 every task succeeded, or enough for --halt success; 1 to 100 so many failed, 101 more
-failed, 130 it was interrupted, 255 something else went wrong.";
+failed, with --halt and a number of failures that of the last one that counted; 130 it was interrupted,
+255 something else went wrong.";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum When {
@@ -267,6 +372,9 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
     }
 }
 
+/// How late the ends of short tasks may be told of when no other task waits for them.
+const HOLD: Duration = Duration::from_millis(4);
+
 fn perform(mut args: Args, out: &mut dyn Write) -> Result<Exit> {
     if job::is_job_file(&args.words) {
         return match with_options_behind_the_file(args)? {
@@ -284,16 +392,19 @@ fn perform(mut args: Args, out: &mut dyn Write) -> Result<Exit> {
     if args.report.is_some() || args.checkpoints.is_some() {
         bail!("--report and --checkpoints are for job files");
     }
-    let line = CommandLine::parse(std::mem::take(&mut args.words))?;
+    check_surroundings(&args)?;
+    let words = std::mem::take(&mut args.words);
+    let line = CommandLine::parse(words, &args.arg_sep, &args.arg_file_sep)?;
     args.no_item |= args.max_args == Some(0);
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let slots = args.jobs.map_or(cores as u32, |jobs| jobs.on(cores));
     let items = shaped(items(&args, line.lists)?, &args)?;
-    let template = if args.quote && !line.command.is_empty() {
-        Template::parse_words(&line.command, items.lists, !args.no_item)?
-    } else {
-        Template::parse(&line.command, items.lists, !args.no_item, &args.shell)?
-    };
+    let vocabulary = vocabulary(&args, &items);
+    let template = template(&args, &line.command, &items, &vocabulary)?;
+    let items = packed(items, &args, &template, slots)?;
     let (sender, receiver) = channel();
     let mut feed = match &args.weights {
+        _ if args.retry_failed => Feed::again(failed(&args)?),
         None => Feed::in_order(items, &sender)?,
         Some(file) => Feed::heaviest_first(items, &weights(file)?)?,
     };
@@ -302,37 +413,37 @@ fn perform(mut args: Args, out: &mut dyn Write) -> Result<Exit> {
     if args.dry_run {
         return dry_run(feed, &receiver, &template, out);
     }
-    let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let mut delivery = Delivery::new(args.keep_order, args.tag, args.json);
     delivery.verbose = args.verbose;
+    delivery.show_commands = args.show_commands;
+    delivery.tag_text = tag_text(&args, &vocabulary)?;
     delivery.log = log;
-    delivery.results = args.results.take();
+    delivery.results = match args.results.take() {
+        Some(results) => Some(Results::new(&results, &vocabulary)?),
+        None => None,
+    };
     watch_interrupts(sender.clone())?;
     let terminal = io::stderr().is_terminal();
-    let slots = args.jobs.map_or(cores as u32, |jobs| jobs.on(cores));
-    let mut gate = gate(&args, cores);
-    let root = limit::root();
-    for limit in &args.limit {
-        gate.limits.push(SharedLimit::new(&root, limit)?);
+    let mut gate = start_gate(&args, cores);
+    let root = group_limit::root();
+    for GroupLimit { group, limit } in &args.limit {
+        gate = gate.with_limit(SharedLimit::new(&root, group, *limit)?);
     }
-    let engine = Engine::new(Parts {
+    let runner = Runner::new(Parts {
         config: config(&args)?,
-        house: Arc::new(House {
-            gate,
-            job: std::process::id(),
-            hold: slots::HOLD,
-        }),
-        agents: (0..slots).map(slot_agent).collect(),
-        limits: Vec::new(),
+        settings: slot_settings(gate, args.memory.is_some()),
+        hold: HOLD,
+        checkpoints: None,
+        agents: (1..=slots).map(slot_agent).collect(),
+        journal: journal(&args)?,
         source: Source::Items(ItemSource {
             feed,
+            request: Box::new(request(&args, &template)),
             recipe: Arc::new(recipe(&args, template)),
-            kind: Arc::new(kind(&args)),
-            jobs: 0,
         }),
         delivery,
         progress: Progress::new(args.bar || terminal),
-        chronicle: None,
+        trace: None,
         halt: args.halt,
         median_limit: match args.timeout {
             Some(TimeLimit::OfMedian(ratio)) => Some(ratio),
@@ -340,7 +451,7 @@ fn perform(mut args: Args, out: &mut dyn Write) -> Result<Exit> {
         },
         events: (sender, receiver),
     })?;
-    let (summary, _) = engine.run(out)?;
+    let (summary, _) = runner.run(out)?;
     if args.json {
         summary.show_json(out)?;
     }
@@ -364,12 +475,12 @@ fn dry_run(
                 let filling = Filling {
                     items: &item.items,
                     sequence: item.sequence,
-                    slot: 1,
+                    slot: None,
                 };
                 out.write_all(template.line(&filling).as_bytes())?;
                 writeln!(out)?;
             }
-            Next::Skipped(_) => {}
+            Next::Skipped(..) => {}
             Next::Nothing => {
                 out.flush()?;
                 events.recv().context("the items never end")?;
@@ -381,12 +492,190 @@ fn dry_run(
 
 /// The items, cut into columns or put together as the command line says.
 fn shaped(mut items: Items, args: &Args) -> Result<Items> {
-    if let Some(separator) = &args.colsep {
+    if args.skip_first_line {
+        items = items.without_first(1);
+    }
+    if let Some(end) = &args.end {
+        items = items.up_to(end.clone());
+    }
+    if let Some(separator) = args.colsep.as_ref().filter(|_| !args.csv) {
         items = items.columns(separator.clone());
+    }
+    if args.header.is_some() && items.names.is_empty() {
+        items = items.with_names().context("cannot read the items")?;
+    }
+    if let Some(trim) = args.trim {
+        items = items.trimmed(trim);
+    }
+    if args.no_run_if_empty {
+        items = items.without_blank();
+    }
+    if args.shuf {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let seed = now.as_nanos() as u64 ^ u64::from(std::process::id());
+        items = items.shuffled(seed).context("cannot read the items")?;
     }
     match args.max_args.and_then(NonZero::new) {
         Some(size) => items.batched(size),
         None => Ok(items),
+    }
+}
+
+/// How long a line may get at the most: what the system takes as one argument of a shell.
+const LINE_MAX: usize = 131_071;
+
+/// Puts as many items into each command as it has room for, if that is asked for.
+fn packed(items: Items, args: &Args, template: &Template, slots: u32) -> Result<Items> {
+    if !(args.many || args.many_words || args.xargs) {
+        return Ok(items);
+    }
+    let fixed = template.fixed_length();
+    let times = template.uses_of_items().max(1);
+    let room = Room {
+        longest: args.max_chars,
+        fixed,
+        times,
+        // A repeated word is at the most the whole line.
+        around: if args.many_words && times > 0 {
+            template.repeated_length()
+        } else {
+            0
+        },
+        items_max: usize::MAX,
+    };
+    items.packed(room, if args.xargs { 1 } else { slots as usize })
+}
+
+/// Which placeholders there are.
+fn vocabulary(args: &Args, items: &Items) -> Vocabulary {
+    Vocabulary {
+        item: args.item_name.clone(),
+        plus: args.plus,
+        lists: items.names.clone(),
+        own: args.rpl.clone(),
+    }
+}
+
+fn template(
+    args: &Args,
+    command: &[OsString],
+    items: &Items,
+    vocabulary: &Vocabulary,
+) -> Result<Template> {
+    let shell = shell(args);
+    let lists = if args.many || args.many_words || args.xargs {
+        usize::MAX
+    } else {
+        items.lists
+    };
+    let last = !args.no_item;
+    let keeps_words = !command.is_empty() && (args.quote || is_script_of_a_shell(command));
+    let mut template = if args.retry_failed {
+        Template::parse(&[], 1, false, &shell)?
+    } else if keeps_words {
+        Template::parse_words_as(command, lists, last, vocabulary)?
+    } else {
+        Template::parse_as(command, lists, last, &shell, vocabulary)?
+    };
+    if !keeps_words
+        && command
+            .first()
+            .is_some_and(|program| is_exported_function(program))
+    {
+        template = template.in_shell();
+    }
+    if args.many_words {
+        template = template.repeating_words();
+    }
+    if let Some(niceness) = args.nice {
+        let words = ["nice", "-n"].map(OsString::from).into_iter();
+        template = template.behind(words.chain([niceness.to_string().into()]).collect());
+    }
+    Ok(template)
+}
+
+/// Shells whose quoting is the one we know.
+const SHELLS: &[&str] = &["ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"];
+
+fn is_shell(path: &OsStr) -> bool {
+    let name = Path::new(path).file_name().and_then(OsStr::to_str);
+    name.is_some_and(|name| SHELLS.contains(&name))
+}
+
+/// The shell for commands that need one: whose functions and syntax people are used to.
+fn shell(args: &Args) -> OsString {
+    let named = ["PARALLEL_SHELL", "SHELL"]
+        .into_iter()
+        .filter_map(std::env::var_os);
+    let named = args
+        .shell
+        .clone()
+        .or_else(|| named.into_iter().find(|shell| is_shell(shell)));
+    named.unwrap_or_else(|| "/bin/sh".into())
+}
+
+/// `sh -c 'echo $0' …`: joined to a line, the shell would take the script for several words.
+fn is_script_of_a_shell(command: &[OsString]) -> bool {
+    let is_script = |word: &OsString| word.as_encoded_bytes().iter().any(u8::is_ascii_whitespace);
+    matches!(command, [shell, flag, script, ..] if is_shell(shell) && flag == "-c" && is_script(script))
+}
+
+/// Whether bash has exported a function of this name to us.
+fn is_exported_function(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    let name = name.split_ascii_whitespace().next().unwrap_or_default();
+    !name.is_empty() && std::env::var_os(format!("BASH_FUNC_{name}%%")).is_some()
+}
+
+/// What the command line says of the surroundings of tasks must be there.
+fn check_surroundings(args: &Args) -> Result<()> {
+    for name in &args.env {
+        let is_there = name == "_"
+            || std::env::var_os(name).is_some()
+            || is_exported_function(OsStr::new(name));
+        if !is_there {
+            bail!(
+                "--env {name}: there is no such variable; `export {name}` first (`export -f` for a function)"
+            );
+        }
+    }
+    for (option, directory) in [("--workdir", &args.workdir), ("--tmpdir", &args.tmpdir)] {
+        if let Some(directory) = directory
+            && !directory.is_dir()
+        {
+            bail!("{option}: there is no directory {}", directory.display());
+        }
+    }
+    if let Some(directory) = &args.tmpdir {
+        // Fails only when somebody set it before.
+        let _ = tempfile::env::override_temp_dir(directory);
+    }
+    Ok(())
+}
+
+/// What stands in front of each line of output.
+fn tag_text(args: &Args, vocabulary: &Vocabulary) -> Result<Option<Template>> {
+    let Some(text) = &args.tagstring else {
+        return Ok(None);
+    };
+    let words = [text.clone()];
+    Ok(Some(Template::parse_words_as(
+        &words,
+        usize::MAX,
+        false,
+        vocabulary,
+    )?))
+}
+
+/// Names come from the first row; nothing else is known.
+fn header(text: &str) -> Result<(), String> {
+    match text {
+        ":" => Ok(()),
+        _ => Err(format!(
+            "`{text}` is not `:`, the first line; headers of several lines are not there"
+        )),
     }
 }
 
@@ -398,15 +687,6 @@ fn delimiter(text: &str) -> Result<u8, String> {
         b"\\n" => Ok(b'\n'),
         b"\\0" => Ok(0),
         _ => Err(format!("`{text}` is not one byte")),
-    }
-}
-
-/// A text that is not empty; `\t` is a tab, which is hard to type.
-fn separator(text: &str) -> Result<OsString, String> {
-    match text {
-        "" => Err("a separator is not empty".to_owned()),
-        "\\t" => Ok("\t".into()),
-        text => Ok(text.into()),
     }
 }
 
@@ -422,7 +702,14 @@ fn items(args: &Args, lists: Vec<items::List>) -> Result<Items> {
         return Ok(Items::array(array));
     }
     if !lists.is_empty() {
-        return Items::product(lists, end);
+        let have_names = args.header.is_some() && args.colsep.is_none();
+        return match args.link {
+            true => Items::linked(lists, end, have_names),
+            false => Items::product(lists, end, have_names),
+        };
+    }
+    if args.retry_failed {
+        return Ok(Items::none());
     }
     let file = args.each_line.as_deref().unwrap_or(Path::new("-"));
     if file == Path::new("-") && io::stdin().is_terminal() {
@@ -430,6 +717,14 @@ fn items(args: &Args, lists: Vec<items::List>) -> Result<Items> {
             io::stderr(),
             "loxley: reading items from the terminal, one per line; end with ^D"
         )?;
+    }
+    if args.csv {
+        let comma = match &args.colsep {
+            None => b',',
+            Some(Separator::Text(text)) if text.len() == 1 => text.as_encoded_bytes()[0],
+            Some(_) => bail!("--csv: what stands between two columns is one byte"),
+        };
+        return Ok(Items::csv(items::reader(file)?, comma));
     }
     Items::file(file, end)
 }
@@ -448,9 +743,38 @@ fn weights(file: &Path) -> Result<Vec<f64>> {
         .collect()
 }
 
+/// The journal that the command line asks for. One that has been written to tells of other tasks with the same
+/// numbers.
+fn journal(args: &Args) -> Result<Option<SqliteJournal>> {
+    let Some(directory) = &args.journal else {
+        return Ok(None);
+    };
+    let options = loxley_journal::Options {
+        holder: "loxley run".to_owned(),
+        ..loxley_journal::Options::default()
+    };
+    let opened = SqliteJournal::open(directory, &options)?;
+    if opened.journal.next_position() != loxley_journal::Position::START {
+        bail!(
+            "--journal: there is one in {} already; name a new directory for each run",
+            directory.display()
+        );
+    }
+    Ok(Some(opened.journal))
+}
+
+/// What failed according to the job log.
+fn failed(args: &Args) -> Result<Vec<joblog::Failed>> {
+    match &args.joblog {
+        Some(path) => joblog::failed(path),
+        None => Ok(Vec::new()),
+    }
+}
+
 fn joblog(args: &Args) -> Result<(Option<JobLog>, Earlier)> {
     Ok(match &args.joblog {
         None => (None, Earlier::new()),
+        Some(path) if args.retry_failed => (Some(JobLog::resume(path)?.0), Earlier::new()),
         Some(path) if args.resume || args.resume_failed => {
             let (log, earlier) = JobLog::resume(path)?;
             (Some(log), earlier)
@@ -483,10 +807,24 @@ fn with_options_behind_the_file(mut args: Args) -> Result<Result<(Args, PathBuf)
 }
 
 /// A slot as an agent of its own: work is stolen between agents.
-fn slot_agent(number: u32) -> AgentSpec {
-    AgentSpec {
-        dispatch: Dispatch::KeepFull,
-        ..AgentSpec::new(AgentId(number.into()), SkillSet::none())
+fn slot_agent(number: u32) -> AgentRecord {
+    agent_record(format!("slot {number}"))
+}
+
+/// An agent with one slot and nothing special.
+fn agent_record(name: String) -> AgentRecord {
+    AgentRecord {
+        name,
+        owner: String::new(),
+        process: std::process::id().into(),
+        skills: Vec::new(),
+        slots: 1,
+        speed: 1.0,
+        cpu_milli: 0,
+        memory_bytes: 0,
+        resources: Vec::new(),
+        zone: None,
+        holds: Vec::new(),
     }
 }
 
@@ -499,8 +837,11 @@ fn streams(args: &Args) -> Streams {
 
 fn recipe(args: &Args, template: Template) -> Recipe {
     Recipe {
-        template,
-        streams: streams(args),
+        job: std::process::id().into(),
+        work: Work::Command {
+            template,
+            streams: streams(args),
+        },
         limits: Limits {
             time: match args.timeout {
                 Some(TimeLimit::Fixed(time)) => Some(time),
@@ -510,30 +851,75 @@ fn recipe(args: &Args, template: Template) -> Recipe {
             ..Limits::default()
         },
         environment: Vec::new(),
+        directory: args.workdir.clone(),
+        checkpoints: false,
+        as_in_parallel: true,
+        output: whole_output(),
+        hold: HOLD,
+    }
+}
+
+/// All output is kept until it is shown, in one piece.
+fn whole_output() -> OutputRule {
+    OutputRule {
+        keep: Keep::Whole,
         directory: None,
+        live: false,
     }
 }
 
-fn gate(args: &Args, cores: usize) -> Gate {
-    Gate {
-        delay: args.delay.unwrap_or_default(),
-        memory_free: args.memfree,
-        load_max: args.load.map(|load| match load.per_core {
-            true => load.value * cores as f64,
-            false => load.value,
-        }),
-        ..Gate::default()
-    }
+/// What all slots have in common. Where memory is limited, it is found out how before anything runs.
+fn slot_settings(gate: StartGate, limits_memory: bool) -> Arc<SlotSettings> {
+    let memory_groups = match limits_memory {
+        true => loxley_exec::memory_groups().0,
+        false => None,
+    };
+    Arc::new(SlotSettings {
+        gate,
+        memory_groups,
+        tells_starts: true,
+        guardian: Some(Arc::new(Guardian::new(crate::guardian_program()))),
+        ..SlotSettings::default()
+    })
 }
 
-fn kind(args: &Args) -> TaskKind {
-    TaskKind {
-        retry: RetryRule {
+fn start_gate(args: &Args, cores: usize) -> StartGate {
+    let mut gate = StartGate::default().with_delay(args.delay.unwrap_or_default());
+    if let Some(bytes) = args.memfree {
+        gate = gate.with_memory_free(bytes);
+    }
+    if let Some(load) = args.load {
+        let cores = if load.per_core { cores as f64 } else { 1.0 };
+        gate = gate.with_load_max(load.value * cores);
+    }
+    gate
+}
+
+/// What the scheduler is to know of the tasks. The time limit is for the slots alone.
+fn request(args: &Args, template: &Template) -> TaskRequest {
+    let filling = Filling {
+        items: &[],
+        sequence: 0,
+        slot: None,
+    };
+    // For people who look: what fills it is not known to the scheduler, so braces would mean nothing.
+    let line = template.line(&filling).to_string_lossy().replace('{', "(");
+    let command = CommandRequest {
+        words: vec![if line.is_empty() {
+            "-".to_owned()
+        } else {
+            line
+        }],
+        ..CommandRequest::default()
+    };
+    TaskRequest {
+        entries: Some(Entries::Lines(Vec::new())),
+        retry: RetryRequest {
             retries: args.retries,
-            ..RetryRule::default()
+            ..RetryRequest::default()
         },
         speculate: args.speculate,
-        ..TaskKind::default()
+        ..TaskRequest::new(loxley_api::Work::Command(command))
     }
 }
 
@@ -561,14 +947,22 @@ fn with_halt(mut config: Config, args: &Args) -> Config {
 
 /// Turns signals into events, for as long as the process lives.
 fn watch_interrupts(events: Sender<Event>) -> Result<()> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
-        .context("cannot watch for interrupts")?;
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    // Whoever started us may want us to outlive a terminal (`nohup`).
+    let unless_ignored = [SIGHUP, SIGQUIT].into_iter();
+    let unless_ignored = unless_ignored.filter(|signal| !loxley_exec::is_ignored(*signal));
+    let watched = [SIGINT, SIGTERM].into_iter().chain(unless_ignored);
+    let mut signals =
+        signal_hook::iterator::Signals::new(watched).context("cannot watch for interrupts")?;
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
-            for _ in signals.forever() {
-                if events.send(Event::Interrupted).is_err() {
+            for signal in signals.forever() {
+                let event = match signal {
+                    SIGINT => Event::Interrupted,
+                    _ => Event::Terminated,
+                };
+                if events.send(event).is_err() {
                     return;
                 }
             }
@@ -580,6 +974,7 @@ fn exit_of(summary: &Summary) -> Exit {
     match summary.tally.failed {
         _ if summary.interrupted => Exit::Interrupted,
         _ if summary.is_enough => Exit::Done,
+        _ if let Some(code) = summary.halted_by => Exit::TasksFailed(code),
         0 => Exit::Done,
         failed => Exit::TasksFailed(failed.min(101) as u8),
     }

@@ -1,21 +1,165 @@
-//! A directory of results, laid out as GNU parallel does: `DIR/1/ITEM/stdout`, with a level for the
-//! number and the item of each list.
+//! Where results are kept: a directory laid out as GNU parallel does (`DIR/1/ITEM/stdout`, with a level for the
+//! number and the item of each list), files with names of one's own (`out/{1}.txt`), or a table (`FILE.csv`).
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use loxley_exec::{Filling, Spool, Stream, Template, Vocabulary};
 
 /// The names of files are at most this long.
 const NAME_MAX: usize = 255;
 
+/// Where results are kept.
+#[derive(Debug)]
+pub(super) enum Results {
+    Directory(PathBuf),
+    Files(Template),
+    Table(Box<Table>),
+}
+
+/// A table with a row for each task.
+#[derive(Debug)]
+pub(super) struct Table {
+    path: PathBuf,
+    writer: csv::Writer<File>,
+    has_heading: bool,
+}
+
+/// What is known of a task that is over.
+#[derive(Debug)]
+pub(super) struct Row<'a> {
+    /// What names its directory, level by level.
+    pub(super) items: &'a [OsString],
+    pub(super) filling: Filling<'a>,
+    pub(super) started: SystemTime,
+    pub(super) duration: Duration,
+    pub(super) exit: (i32, i32),
+    pub(super) command: &'a OsStr,
+}
+
+impl Results {
+    /// What the command line names: a table by its extension, files by the placeholders in it.
+    pub(super) fn new(path: &Path, vocabulary: &Vocabulary) -> Result<Self> {
+        let separator = match path.extension().and_then(OsStr::to_str) {
+            Some("csv") => Some(b','),
+            Some("tsv") => Some(b'\t'),
+            _ => None,
+        };
+        if let Some(separator) = separator {
+            let writer = csv::WriterBuilder::new()
+                .delimiter(separator)
+                .flexible(true)
+                .from_path(path)
+                .with_context(|| cannot(path))?;
+            let path = path.to_owned();
+            return Ok(Self::Table(Box::new(Table {
+                path,
+                writer,
+                has_heading: false,
+            })));
+        }
+        let words = [path.as_os_str().to_owned()];
+        let template = Template::parse_words_as(&words, usize::MAX, false, vocabulary)?;
+        Ok(match template.uses_of_items() {
+            0 => Self::Directory(path.to_owned()),
+            _ => Self::Files(template),
+        })
+    }
+
+    /// Keeps what a task wrote.
+    pub(super) fn write(&mut self, row: &Row<'_>, output: &mut Spool) -> Result<()> {
+        match self {
+            Self::Directory(root) => {
+                let files = prepare(root, row.items, row.filling.sequence);
+                let written = files.and_then(|(stdout, stderr)| copy(output, &stdout, &stderr));
+                written.with_context(|| cannot(root))
+            }
+            Self::Files(template) => {
+                let words = template.words(&row.filling);
+                let path = PathBuf::from(words.join(OsStr::new(" ")));
+                write_files(&path, row, output).with_context(|| cannot(&path))
+            }
+            Self::Table(table) => {
+                let written = table.write(row, output);
+                written.with_context(|| cannot(&table.path))
+            }
+        }
+    }
+}
+
+fn cannot(path: &Path) -> String {
+    format!("cannot write results to {}", path.display())
+}
+
+fn copy(output: &mut Spool, stdout: &Path, stderr: &Path) -> io::Result<()> {
+    output.copy(Stream::Stdout, &mut File::create(stdout)?)?;
+    output.copy(Stream::Stderr, &mut File::create(stderr)?)
+}
+
+/// `NAME`, `NAME.err` and `NAME.seq`.
+fn write_files(path: &Path, row: &Row<'_>, output: &mut Spool) -> io::Result<()> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let beside = |extension: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(extension);
+        PathBuf::from(name)
+    };
+    copy(output, path, &beside(".err"))?;
+    fs::write(beside(".seq"), row.filling.sequence.to_string())
+}
+
+impl Table {
+    fn write(&mut self, row: &Row<'_>, output: &mut Spool) -> io::Result<()> {
+        if !self.has_heading {
+            self.has_heading = true;
+            let fixed = [
+                "Seq",
+                "Host",
+                "Starttime",
+                "JobRuntime",
+                "Send",
+                "Receive",
+                "Exitval",
+                "Signal",
+                "Command",
+            ];
+            let columns = (1..=row.items.len()).map(|number| format!("V{number}"));
+            let heading = fixed.map(str::to_owned).into_iter().chain(columns);
+            let heading = heading.chain(["Stdout".to_owned(), "Stderr".to_owned()]);
+            self.writer.write_record(heading).map_err(io::Error::from)?;
+        }
+        let mut texts = [Vec::new(), Vec::new()];
+        output.copy(Stream::Stdout, &mut texts[0])?;
+        output.copy(Stream::Stderr, &mut texts[1])?;
+        let started = row.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let numbers = [
+            row.filling.sequence.to_string(),
+            ":".to_owned(),
+            format!("{:.3}", started.as_secs_f64()),
+            format!("{:.3}", row.duration.as_secs_f64()),
+            "0".to_owned(),
+            texts[0].len().to_string(),
+            row.exit.0.to_string(),
+            row.exit.1.to_string(),
+        ];
+        let fields = numbers.iter().map(String::as_bytes);
+        let fields = fields.chain([row.command.as_bytes()]);
+        let fields = fields.chain(row.items.iter().map(|item| item.as_bytes()));
+        let fields = fields.chain(texts.iter().map(Vec::as_slice));
+        self.writer.write_record(fields).map_err(io::Error::from)?;
+        self.writer.flush()
+    }
+}
+
 /// Makes the directory for a task and writes its number into it; gives the paths of its outputs.
-pub(super) fn prepare(
-    root: &Path,
-    items: &[OsString],
-    sequence: u64,
-) -> io::Result<(PathBuf, PathBuf)> {
+fn prepare(root: &Path, items: &[OsString], sequence: u64) -> io::Result<(PathBuf, PathBuf)> {
     let directory = place(root, items, sequence);
     fs::create_dir_all(&directory)?;
     fs::write(directory.join("seq"), sequence.to_string())?;

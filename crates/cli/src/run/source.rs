@@ -2,16 +2,16 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
-use loxley_model::{Fallback, JobId, JobSpec, TaskId, TaskKind, TaskSpec, Time, Unplaceable};
+use loxley_api::{JobRequest, Numbers, TaskRequest, Unplaceable};
+use loxley_exec::{Recipe, TaskCommand};
+use loxley_model::{Span, TaskId};
 
 use super::feed::{Feed, Next};
 use super::job::JobBook;
 use super::joblog::Earlier;
-use super::slots::{Recipe, What};
 
 /// Where tasks come from.
 pub(super) enum Source {
@@ -23,9 +23,8 @@ pub(super) enum Source {
 pub(super) struct ItemSource {
     pub(super) feed: Feed,
     pub(super) recipe: Arc<Recipe>,
-    pub(super) kind: Arc<TaskKind>,
-    /// How many jobs were made: each task is one of its own.
-    pub(super) jobs: u64,
+    /// What the scheduler is to know of each task.
+    pub(super) request: Box<TaskRequest>,
 }
 
 /// The tasks of a job file.
@@ -33,8 +32,6 @@ pub(super) struct JobSource {
     pub(super) book: Arc<JobBook>,
     /// How to run each definition.
     pub(super) recipes: Vec<Arc<Recipe>>,
-    /// Where tasks keep their state between attempts.
-    pub(super) checkpoints: Option<PathBuf>,
     pub(super) earlier: Earlier,
     /// Whether to run again what failed in the earlier run.
     pub(super) again: bool,
@@ -43,15 +40,18 @@ pub(super) struct JobSource {
     pub(super) total: u64,
 }
 
-/// Tasks that are submitted together.
-pub(super) struct Batch {
-    pub(super) job: JobSpec,
-    pub(super) tasks: Vec<(TaskSpec, Arc<What>)>,
+/// An item on its way to the scheduler.
+pub(super) struct Item {
+    pub(super) sequence: u64,
+    pub(super) command: Arc<TaskCommand>,
+    pub(super) cost: Option<Span>,
 }
 
 /// What comes next.
 pub(super) enum Coming {
-    Batch(Batch),
+    Item(Item),
+    /// All of a job file.
+    Job(Box<JobRequest>),
     /// An earlier run finished this one.
     Skipped(u64),
     /// Nothing yet; an event tells when it is worth asking again.
@@ -69,12 +69,36 @@ impl Source {
         }
     }
 
-    /// What comes next, at `now`.
-    pub(super) fn next(&mut self, now: Time) -> Result<Coming> {
+    /// What comes next.
+    pub(super) fn next(&mut self) -> Result<Coming> {
         match self {
             Self::Items(items) => items.next(),
             Self::Job(job) if job.given => Ok(Coming::End),
-            Self::Job(job) => Ok(job.everything(now)),
+            Self::Job(job) => Ok(Coming::Job(Box::new(job.everything()))),
+        }
+    }
+
+    /// The job that takes items as they come.
+    pub(super) fn open_job(&self) -> JobRequest {
+        let tasks = match self {
+            Self::Items(items) => vec![TaskRequest::clone(&items.request)],
+            Self::Job(_) => Vec::new(),
+        };
+        JobRequest {
+            open: true,
+            tasks,
+            ..JobRequest::default()
+        }
+    }
+
+    /// Every task of a job file that is to run.
+    pub(super) fn tasks_of_job(&self) -> Vec<(TaskId, Arc<TaskCommand>)> {
+        match self {
+            Self::Items(_) => Vec::new(),
+            Self::Job(job) => {
+                let tasks = job.each();
+                tasks.map(|(id, command)| (id, Arc::new(command))).collect()
+            }
         }
     }
 }
@@ -84,23 +108,25 @@ impl ItemSource {
         Ok(match self.feed.next()? {
             Next::Nothing => Coming::Nothing,
             Next::End => Coming::End,
-            Next::Skipped(sequence) => Coming::Skipped(sequence),
-            Next::Item(item) => {
-                let mut spec = TaskSpec::new(TaskId(item.sequence), Arc::clone(&self.kind));
-                spec.cost = item.cost;
-                let what = What {
-                    recipe: Arc::clone(&self.recipe),
-                    items: item.items.into(),
-                    sequence: item.sequence,
-                    checkpoint: None,
-                };
-                self.jobs += 1;
-                Coming::Batch(Batch {
-                    job: JobSpec::new(JobId(self.jobs)),
-                    tasks: vec![(spec, Arc::new(what))],
-                })
+            Next::Skipped(item, logged) => {
+                let sequence = item.sequence;
+                logged.check(sequence, &self.command(item.items, sequence))?;
+                Coming::Skipped(sequence)
             }
+            Next::Item(item) => Coming::Item(Item {
+                sequence: item.sequence,
+                command: Arc::new(self.command(item.items, item.sequence)),
+                cost: item.cost,
+            }),
         })
+    }
+
+    fn command(&self, items: Vec<OsString>, sequence: u64) -> TaskCommand {
+        TaskCommand {
+            recipe: Arc::clone(&self.recipe),
+            items: items.into(),
+            sequence,
+        }
     }
 }
 
@@ -109,67 +135,54 @@ impl JobSource {
     fn left_out(&self) -> impl Iterator<Item = TaskId> {
         let ended = self.earlier.iter();
         ended
-            .filter(|(_, succeeded)| **succeeded || !self.again)
+            .filter(|(_, logged)| logged.succeeded || !self.again)
             .map(|(id, _)| TaskId(*id))
             .filter(|id| self.book.plan.find(*id).is_some())
     }
 
-    fn everything(&mut self, now: Time) -> Coming {
-        self.given = true;
-        let left_out: HashSet<TaskId> = self.left_out().collect();
-        let specs = self.book.specs(now);
-        let tasks: Vec<_> = specs
+    /// Refuses to leave out what was something else in the earlier run.
+    pub(super) fn check_log(&self) -> Result<()> {
+        let mut left_out: Vec<TaskId> = self.left_out().collect();
+        left_out.sort_unstable();
+        left_out
             .into_iter()
-            .filter(|spec| !left_out.contains(&spec.id))
-            .map(|mut spec| {
-                spec.dependencies = spec
-                    .dependencies
-                    .iter()
-                    .copied()
-                    .filter(|id| !left_out.contains(id))
-                    .collect();
-                if matches!(spec.fallback, Fallback::Task(id) if left_out.contains(&id)) {
-                    spec.fallback = Fallback::None;
-                }
-                let what = Arc::new(self.what(spec.id));
-                (spec, what)
-            })
-            .collect();
-        self.total = tasks.len() as u64;
-        Coming::Batch(Batch {
-            job: JobSpec {
-                dependency_failure: self.book.file.dependency_failure,
-                unplaceable: Unplaceable::Refuse,
-                ..JobSpec::new(JobId(1))
-            },
-            tasks,
-        })
+            .try_for_each(|id| self.earlier[&id.0].check(id.0, &self.command(id)))
     }
 
-    fn what(&self, id: TaskId) -> What {
-        let planned = self.book.plan.find(id).expect("it was planned");
-        let definition = &self.book.file.tasks[planned.definition];
-        let entry = definition.entries.as_ref();
-        let entry = entry.and_then(|entries| entries.get(planned.entry));
-        let checkpoint = self
-            .checkpoints
-            .as_ref()
-            .filter(|_| definition.traits.checkpoint);
-        What {
-            recipe: Arc::clone(&self.recipes[planned.definition]),
-            items: entry.map(OsString::from).into_iter().collect(),
-            sequence: planned.entry + 1,
-            checkpoint: checkpoint.map(|directory| directory.join(id.0.to_string())),
+    fn everything(&mut self) -> JobRequest {
+        self.given = true;
+        let number = |id: TaskId| Numbers {
+            first: id.0,
+            last: id.0,
+        };
+        let done: Vec<Numbers> = self.left_out().map(number).collect();
+        self.total = self.book.file.count() - done.len() as u64;
+        JobRequest {
+            done,
+            // Nobody comes later.
+            when_unplaceable: Unplaceable::Refuse,
+            ..self.book.file.request.clone()
         }
     }
 
-    /// Every task in the order of the file: what a dry run prints.
-    pub(super) fn each(&self) -> impl Iterator<Item = (String, What)> {
-        let file = &self.book.file;
+    fn command(&self, id: TaskId) -> TaskCommand {
+        let planned = self.book.plan.find(id).expect("it was planned");
+        let definition = self.book.definition(planned.definition);
+        let entry = definition.entries.as_ref();
+        let entry = entry.and_then(|entries| entries.text(planned.entry));
+        TaskCommand {
+            recipe: Arc::clone(&self.recipes[planned.definition]),
+            items: entry.map(OsString::from).into_iter().collect(),
+            sequence: planned.entry + 1,
+        }
+    }
+
+    /// Every task that is to run, in the order of the file.
+    pub(super) fn each(&self) -> impl Iterator<Item = (TaskId, TaskCommand)> {
         let left_out: HashSet<TaskId> = self.left_out().collect();
-        (1..=file.count())
+        (1..=self.book.file.count())
             .map(TaskId)
             .filter(move |id| !left_out.contains(id))
-            .map(|id| (self.book.title(id), self.what(id)))
+            .map(|id| (id, self.command(id)))
     }
 }

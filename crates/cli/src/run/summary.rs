@@ -22,6 +22,8 @@ pub(super) struct Summary {
     pub(super) interrupted: bool,
     /// Whether it was stopped early because enough had succeeded.
     pub(super) is_enough: bool,
+    /// The exit code of the failure that stopped it early.
+    pub(super) halted_by: Option<u8>,
     pub(super) agents: usize,
     pub(super) busy_ns: Vec<u64>,
     pub(super) wall: Duration,
@@ -42,6 +44,7 @@ impl Summary {
             deadline_misses: 0,
             interrupted: false,
             is_enough: false,
+            halted_by: None,
             agents,
             busy_ns: vec![0; slots],
             wall: Duration::ZERO,

@@ -8,9 +8,9 @@ use super::lock::Lock;
 use super::log::Log;
 use super::mark::Mark;
 use super::seal::{Chain, next_chain};
-use super::{read, write};
+use super::{read, snapshots, write};
 use crate::failpoint;
-use crate::group::{Group, Journal, Limit, Position, Snapshot, StoredGroup};
+use crate::group::{Group, Journal, Limit, Position, Saving, Snapshot, StoredGroup};
 use crate::rows::limits;
 use crate::{AppendError, NotWritten, ReadError};
 
@@ -139,8 +139,12 @@ impl SqliteJournal {
         }
     }
 
-    fn chain_before(&self, position: Position) -> Result<Chain, AppendError> {
+    pub(super) fn chain_before(&self, position: Position) -> Result<Chain, AppendError> {
         read::chain_before(&self.connection, &self.head, position).map_err(unreadable)
+    }
+
+    pub(super) fn head(&self) -> &Head {
+        &self.head
     }
 
     pub(super) fn connection(&self) -> &Connection {
@@ -161,7 +165,7 @@ fn unreadable(error: ReadError) -> AppendError {
     AppendError::NotWritten(NotWritten::Storage(Box::new(error)))
 }
 
-fn too_large(what: &'static str, size: usize, max: usize) -> Result<(), AppendError> {
+pub(super) fn too_large(what: &'static str, size: usize, max: usize) -> Result<(), AppendError> {
     write::at_most(what, size as u64, max as u64).map_err(AppendError::NotWritten)
 }
 
@@ -191,36 +195,16 @@ impl Journal for SqliteJournal {
         read::groups(&self.connection, &self.head, from, limit)
     }
 
-    fn save_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), AppendError> {
-        let (first, next) = (self.head.base, self.head.next);
-        if !(first..=next).contains(&snapshot.position) {
-            return Err(AppendError::NotWritten(NotWritten::BadSnapshot {
-                at: snapshot.position,
-                first,
-                next,
-            }));
-        }
-        too_large(
-            "a snapshot",
-            snapshot.state.len(),
-            limits::SNAPSHOT_BYTES_MAX,
-        )?;
-        let chain = self.chain_before(snapshot.position)?;
-        self.commit(|connection, _| {
-            write::snapshot(connection, snapshot, &chain).map_err(not_written)?;
-            failpoint::pass(failpoint::IN_SNAPSHOT);
-            Ok(())
-        })?;
-        failpoint::pass(failpoint::AFTER_SNAPSHOT);
-        Ok(())
+    fn save_piece(&mut self, saving: &mut Saving) -> Result<bool, AppendError> {
+        snapshots::save_piece(self, saving)
     }
 
     fn snapshots(&mut self) -> Result<Vec<Position>, ReadError> {
-        read::snapshots(&self.connection, &self.head)
+        snapshots::list(&self.connection, &self.head)
     }
 
     fn snapshot(&mut self, at: Position) -> Result<Snapshot, ReadError> {
-        read::snapshot(&self.connection, &self.head, at)
+        snapshots::read(&self.connection, &self.head, at)
     }
 
     fn truncate(&mut self, before: Position) -> Result<u64, AppendError> {

@@ -10,9 +10,11 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use super::damage::damaged;
 use super::head::Head;
 use super::runs::{self, Block};
-use super::{open, read, seal};
+use super::{open, read, seal, snapshots};
 use crate::group::{Limit, Position, Snapshot, StoredGroup};
-use crate::rows::{AgentRow, Ended, JobRow, JobState, TaskOutput, TaskRow, limits};
+use crate::rows::{
+    AgentRow, Ended, JobRow, JobState, TaskOutput, TaskRow, limits, state_code, state_of,
+};
 use crate::{OpenError, ReadError};
 
 /// A reader of a journal, with a connection of its own. It takes no lock and sees what was committed
@@ -161,7 +163,7 @@ impl History {
              AND (?3 IS NULL OR user = ?3) ORDER BY job DESC LIMIT ?4",
             params![
                 newest,
-                query.state.map(JobState::code),
+                query.state.map(state_code),
                 query.user,
                 limit as i64 + 1
             ],
@@ -227,9 +229,9 @@ impl History {
     pub fn latest_snapshot(&self) -> Result<Option<Snapshot>, ReadError> {
         let view = self.connection.unchecked_transaction()?;
         let head = Head::load(&view)?;
-        let newest = read::snapshots(&view, &head)?.first().copied();
+        let newest = snapshots::list(&view, &head)?.first().copied();
         newest
-            .map(|at| read::snapshot(&view, &head, at))
+            .map(|at| snapshots::read(&view, &head, at))
             .transpose()
     }
 
@@ -238,9 +240,9 @@ impl History {
     pub fn snapshots(&self) -> Result<Vec<Position>, ReadError> {
         let view = self.connection.unchecked_transaction()?;
         let head = Head::load(&view)?;
-        let found = read::snapshots(&view, &head)?;
+        let found = snapshots::list(&view, &head)?;
         for at in &found {
-            read::snapshot(&view, &head, *at)?;
+            snapshots::read(&view, &head, *at)?;
         }
         Ok(found)
     }
@@ -248,7 +250,7 @@ impl History {
     /// The snapshot at one of these places.
     pub fn snapshot(&self, at: Position) -> Result<Snapshot, ReadError> {
         let view = self.connection.unchecked_transaction()?;
-        read::snapshot(&view, &Head::load(&view)?, at)
+        snapshots::read(&view, &Head::load(&view)?, at)
     }
 
     pub(super) fn head(&self) -> Result<Head, ReadError> {
@@ -327,7 +329,7 @@ fn output_row(row: &Row<'_>) -> rusqlite::Result<Parsed<TaskOutput>> {
 
 fn job_row(row: &Row<'_>) -> rusqlite::Result<Parsed<JobRow>> {
     let job = JobId(number(row, 0)?);
-    let parsed: Option<rusqlite::Result<JobRow>> = JobState::from_code(row.get(5)?).map(|state| {
+    let parsed: Option<rusqlite::Result<JobRow>> = state_of(row.get(5)?).map(|state| {
         Ok(JobRow {
             job,
             name: row.get(1)?,

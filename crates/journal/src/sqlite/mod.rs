@@ -24,11 +24,13 @@ mod log;
 mod mark;
 mod open;
 mod pack;
+mod private;
 mod prune;
 mod read;
 mod runs;
 mod schema;
 mod seal;
+mod snapshots;
 mod wal;
 mod write;
 

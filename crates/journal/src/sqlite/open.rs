@@ -3,7 +3,6 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +14,7 @@ use super::head::Head;
 use super::lock::{Lock, Refused};
 use super::log::Log;
 use super::mark::{Mark, Reading};
-use super::{schema, wal};
+use super::{private, schema, wal};
 use crate::group::Position;
 use crate::{OpenError, ReadError};
 
@@ -69,6 +68,11 @@ pub enum Notice {
         /// Where the journal ends now.
         next: Position,
     },
+    /// Others could read the journal; now its owner alone can.
+    MadePrivate {
+        /// The mode that its directory, or one of its files, had.
+        mode: u32,
+    },
     /// The mark that would betray a lost end is gone or broken; it was made anew.
     MarkRemade {
         /// Where the journal ends.
@@ -84,6 +88,10 @@ impl fmt::Display for Notice {
                 "the last {bytes} bytes of the journal are a write that was cut short: dropped; \
                  the journal goes on at position {next}"
             ),
+            Self::MadePrivate { mode } => write!(
+                f,
+                "others could read the journal (mode {mode:03o}): its directory has mode 700 now, its files 600"
+            ),
             Self::MarkRemade { next } => write!(
                 f,
                 "{MARK} was missing or damaged and was made anew: whether groups are missing at the \
@@ -94,6 +102,7 @@ impl fmt::Display for Notice {
 }
 
 pub(super) const DATABASE: &str = "journal.db";
+pub(super) const FILES: [&str; 5] = [DATABASE, LOG, "journal.db-shm", MARK, LOCK];
 pub(super) const LOG: &str = "journal.db-wal";
 pub(super) const MARK: &str = "journal.mark";
 pub(super) const LOCK: &str = "journal.lock";
@@ -119,7 +128,7 @@ impl SqliteJournal {
                 directory: directory.to_owned(),
             });
         }
-        make_directory(directory).map_err(|error| fail.io(error))?;
+        let mended = private::make(directory).map_err(|error| fail.io(error))?;
         let lock = take_lock(directory, &options.holder)?;
         let found = found || exists(directory);
         if !found {
@@ -129,7 +138,7 @@ impl SqliteJournal {
         let mut connection =
             connect(directory, options).map_err(|error| fail.damaged(error.into()))?;
         let head = load(directory, &connection)?;
-        let mut notices = Vec::new();
+        let mut notices = Vec::from_iter(mended);
         if let wal::Log::Torn { bytes } = found_log {
             notices.push(Notice::TornTail {
                 bytes,
@@ -179,13 +188,6 @@ impl Fail<'_> {
     }
 }
 
-fn make_directory(directory: &Path) -> io::Result<()> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
-}
-
 pub(super) fn take_lock(directory: &Path, holder: &str) -> Result<Lock, OpenError> {
     Lock::take(&directory.join(LOCK), holder).map_err(|refused| match refused {
         Refused::Held(holder) => OpenError::InUse {
@@ -208,6 +210,7 @@ fn create(
     let epoch = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_nanos() as u64);
+    private::create(&unfinished)?;
     let connection = Connection::open(&unfinished)?;
     connection.pragma_update(None, "page_size", page_bytes)?;
     // One transaction: each would wait for the disk several times.

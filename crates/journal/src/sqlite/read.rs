@@ -1,4 +1,4 @@
-//! Reads groups and snapshots, and holds them against their checks.
+//! Reads groups, and holds them against their checks.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -6,7 +6,7 @@ use super::damage::damaged;
 use super::head::Head;
 use super::seal::{self, Chain, next_chain};
 use crate::ReadError;
-use crate::group::{Limit, Position, Snapshot, StoredGroup};
+use crate::group::{Limit, Position, StoredGroup};
 
 /// Groups from `from` on, each following from the one before it.
 pub(super) fn groups(
@@ -98,43 +98,4 @@ pub(super) fn chain_before(
         connection.prepare_cached("SELECT chain FROM groups WHERE position = ?1")?;
     let chain = statement.query_row([before], |row| row.get(0)).optional()?;
     chain.ok_or_else(|| damaged(format!("position {before}"), "the group is missing"))
-}
-
-/// Where snapshots stand, newest first.
-pub(super) fn snapshots(connection: &Connection, head: &Head) -> Result<Vec<Position>, ReadError> {
-    let mut statement =
-        connection.prepare_cached("SELECT position FROM snapshots ORDER BY position DESC")?;
-    let found = statement.query_map((), |row| Ok(Position(row.get::<_, i64>(0)? as u64)))?;
-    let found: Vec<Position> = found.collect::<rusqlite::Result<_>>()?;
-    // A base beyond the start means that groups went because of a snapshot.
-    if found.is_empty() && head.base != Position::START {
-        let place = format!("the snapshot of position {}", head.base);
-        return Err(damaged(place, "it is missing"));
-    }
-    Ok(found)
-}
-
-/// The snapshot at `position`, if it is whole and belongs to the groups that are there.
-pub(super) fn snapshot(
-    connection: &Connection,
-    head: &Head,
-    position: Position,
-) -> Result<Snapshot, ReadError> {
-    let mut statement =
-        connection.prepare_cached("SELECT crc, chain, state FROM snapshots WHERE position = ?1")?;
-    let mut rows = statement.query([position.0 as i64])?;
-    let Some(row) = rows.next()? else {
-        return Err(ReadError::NoSnapshot(position));
-    };
-    let place = || format!("the snapshot of position {position}");
-    let chain: Chain = row.get(1)?;
-    let state: Vec<u8> = row.get(2)?;
-    if row.get::<_, u32>(0)? != seal::snapshot(position, &chain, &state) {
-        return Err(damaged(place(), "the CRC does not fit"));
-    }
-    let in_range = (head.base..=head.next).contains(&position);
-    if !in_range || chain_before(connection, head, position)? != chain {
-        return Err(damaged(place(), "it does not belong to these groups"));
-    }
-    Ok(Snapshot { position, state })
 }

@@ -6,13 +6,13 @@ use super::damage::damaged;
 use crate::ReadError;
 
 /// The number of this arrangement of tables.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
 
 /// `PRAGMA application_id` of a journal: "LoxJ".
 pub(super) const APPLICATION: u32 = 0x4C6F_784A;
 
 /// Every object: its name and the text that makes it. Indexes come last, as `VACUUM` leaves them.
-pub(super) const OBJECTS: [(&str, &str); 8] = [
+pub(super) const OBJECTS: [(&str, &str); 9] = [
     (
         "head",
         "CREATE TABLE head (one INTEGER PRIMARY KEY, id INTEGER, epoch INTEGER, \
@@ -26,7 +26,12 @@ pub(super) const OBJECTS: [(&str, &str); 8] = [
     ),
     (
         "snapshots",
-        "CREATE TABLE snapshots (position INTEGER PRIMARY KEY, crc INTEGER, chain BLOB, state BLOB) STRICT",
+        "CREATE TABLE snapshots (position INTEGER PRIMARY KEY, chain BLOB, first_piece INTEGER, \
+         piece_count INTEGER, crc INTEGER) STRICT",
+    ),
+    (
+        "pieces",
+        "CREATE TABLE pieces (piece INTEGER PRIMARY KEY, data BLOB, crc INTEGER) STRICT",
     ),
     (
         "runs",

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::group::Position;
-use crate::rows::{AgentRow, JobRow, TaskOutput};
+use crate::rows::{AgentRow, JobRow, TaskOutput, state_code};
 
 /// The hash of a group and of every group before it.
 pub(super) type Chain = [u8; 32];
@@ -67,12 +67,19 @@ pub(super) fn group(position: Position, count: u32, facts: &[u8]) -> u32 {
         .finish()
 }
 
-pub(super) fn snapshot(position: Position, chain: &Chain, state: &[u8]) -> u32 {
-    Seal::new("snapshots")
+/// Over the CRCs of its pieces: so it does not take longer for a large one.
+pub(super) fn snapshot(position: Position, chain: &Chain, first_piece: u64, crcs: &[u32]) -> u32 {
+    let seal = Seal::new("snapshots")
         .number(position.0)
         .bytes(chain)
-        .bytes(state)
-        .finish()
+        .number(first_piece)
+        .number(crcs.len() as u64);
+    let add = |seal: Seal, crc: &u32| seal.number(u64::from(*crc));
+    crcs.iter().fold(seal, add).finish()
+}
+
+pub(super) fn piece(piece: u64, data: &[u8]) -> u32 {
+    Seal::new("pieces").number(piece).bytes(data).finish()
 }
 
 pub(super) fn output(row: &TaskOutput) -> u32 {
@@ -90,7 +97,7 @@ pub(super) fn job(row: &JobRow) -> u32 {
         .bytes(row.user.as_bytes())
         .number(row.first_task.0)
         .number(row.task_count)
-        .number(row.state.code() as u64)
+        .number(state_code(row.state) as u64)
         .number(row.created.0)
         .maybe(row.finished.map(|time| time.0))
         .number(row.succeeded)

@@ -1,15 +1,15 @@
 //! Puts groups, snapshots and rows of history into an open transaction.
 
 use loxley_model::Time;
-use rusqlite::{Connection, ErrorCode, ToSql, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, ToSql, params};
 
 use super::damage::not_written;
 use super::head::RowCounts;
 use super::runs;
 use super::seal::{self, Chain};
 use crate::NotWritten;
-use crate::group::{Group, Position, SNAPSHOTS_KEPT, Snapshot};
-use crate::rows::{AgentRow, JobRow, Rows, TaskOutput, limits};
+use crate::group::{Group, Position};
+use crate::rows::{AgentRow, JobRow, Rows, TaskOutput, limits, state_code};
 
 pub(super) fn at_most(what: &'static str, size: u64, max: u64) -> Result<(), NotWritten> {
     if size > max {
@@ -30,25 +30,6 @@ pub(super) fn group(
     let crc = seal::group(position, group.fact_count, &group.facts);
     let row = params![position.0 as i64, group.fact_count, crc, chain, group.facts];
     statement.execute(row).map(|_| ())
-}
-
-/// Keeps a snapshot, and those before it that are still wanted.
-pub(super) fn snapshot(
-    connection: &Connection,
-    snapshot: &Snapshot,
-    chain: &Chain,
-) -> rusqlite::Result<()> {
-    connection.execute(
-        "DELETE FROM snapshots WHERE position >= ?1 OR position NOT IN \
-         (SELECT position FROM snapshots WHERE position < ?1 ORDER BY position DESC LIMIT ?2)",
-        params![snapshot.position.0 as i64, SNAPSHOTS_KEPT as i64 - 1],
-    )?;
-    let crc = seal::snapshot(snapshot.position, chain, &snapshot.state);
-    connection.execute(
-        "INSERT INTO snapshots (position, crc, chain, state) VALUES (?1, ?2, ?3, ?4)",
-        params![snapshot.position.0 as i64, crc, chain, snapshot.state],
-    )?;
-    Ok(())
 }
 
 /// Drops groups, and snapshots that would need them. Returns how many groups that is.
@@ -112,6 +93,14 @@ fn output(connection: &Connection, row: &TaskOutput) -> Result<bool, NotWritten>
 }
 
 fn job(connection: &Connection, row: &JobRow) -> Result<bool, NotWritten> {
+    let described;
+    let row = match row.detail.is_empty() {
+        true => {
+            described = with_known_detail(connection, row)?;
+            &described
+        }
+        false => row,
+    };
     let name_max = limits::NAME_BYTES_MAX as u64;
     at_most("the name of a job", row.name.len() as u64, name_max)?;
     at_most("the name of a user", row.user.len() as u64, name_max)?;
@@ -132,7 +121,7 @@ fn job(connection: &Connection, row: &JobRow) -> Result<bool, NotWritten> {
             row.user,
             number("a task id", row.first_task.0)?,
             number("a number of tasks", row.task_count)?,
-            row.state.code(),
+            state_code(row.state),
             time(row.created)?,
             row.finished.map(time).transpose()?,
             number("a number of tasks", row.succeeded)?,
@@ -142,6 +131,18 @@ fn job(connection: &Connection, row: &JobRow) -> Result<bool, NotWritten> {
             seal::job(row),
         ],
     )
+}
+
+/// A row that says nothing of what the job is keeps what was said before.
+fn with_known_detail(connection: &Connection, row: &JobRow) -> Result<JobRow, NotWritten> {
+    let job = number("a job id", row.job.0)?;
+    let known = connection
+        .prepare_cached("SELECT detail FROM jobs WHERE job = ?1")
+        .and_then(|mut query| query.query_row([job], |row| row.get(0)).optional());
+    Ok(JobRow {
+        detail: known.map_err(not_written)?.unwrap_or_default(),
+        ..row.clone()
+    })
 }
 
 fn agent(connection: &Connection, row: &AgentRow) -> Result<bool, NotWritten> {

@@ -1,5 +1,7 @@
 //! Journals to be damaged, and how a damaged one is met.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use loxley_journal::{
@@ -38,11 +40,12 @@ pub(crate) fn options() -> Options {
 /// Thousands of journals are opened: in memory, where the system has such a place.
 fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
-    if memory.is_dir() {
-        tempfile::tempdir_in(memory).unwrap()
-    } else {
-        tempfile::tempdir().unwrap()
-    }
+    let scratch = match memory.is_dir() {
+        true => tempfile::tempdir_in(memory).unwrap(),
+        false => tempfile::tempdir().unwrap(),
+    };
+    std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o700)).unwrap();
+    scratch
 }
 
 fn image(directory: &Path) -> Image {
@@ -53,7 +56,9 @@ pub(crate) fn restore(image: &Image) -> TempDir {
     let directory = scratch();
     for (file, bytes) in FILES.iter().zip(image) {
         if let Some(bytes) = bytes {
-            std::fs::write(directory.path().join(file), bytes).unwrap();
+            let path = directory.path().join(file);
+            std::fs::write(&path, bytes).unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         }
     }
     directory

@@ -21,8 +21,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use loxley_driver::Driver;
 use loxley_model::Time;
-use loxley_policy::{Config, Input, Scheduler as Core};
+use loxley_policy::{Config, Input};
 
 use self::shared::Shared;
 pub use self::submission::{Leftover, Submitted};
@@ -100,9 +101,9 @@ impl SchedulerBuilder {
     /// The scheduler. Call [`Scheduler::start`] to let time pass for it.
     #[must_use]
     pub fn build<T: Send + Sync + 'static>(self) -> Scheduler<T> {
-        let core = Core::new(self.config, self.clock.now());
+        let driver = Driver::new(self.config, self.clock.now());
         Scheduler {
-            shared: Arc::new(Shared::new(core, self.clock)),
+            shared: Arc::new(Shared::new(driver, self.clock)),
         }
     }
 }
@@ -162,7 +163,7 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
     /// The configuration in force.
     #[must_use]
     pub fn config(&self) -> Config {
-        self.shared.lock().core.config().clone()
+        self.shared.lock().driver.scheduler().config().clone()
     }
 }
 
@@ -177,7 +178,7 @@ impl<T> Clone for Scheduler<T> {
 impl<T> fmt::Debug for Scheduler<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scheduler")
-            .field("counts", &self.shared.lock().core.counts())
+            .field("counts", &self.shared.lock().driver.scheduler().counts())
             .finish_non_exhaustive()
     }
 }

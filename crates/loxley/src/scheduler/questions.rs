@@ -7,20 +7,20 @@ use loxley_policy::{Counts, Metrics, TaskStatus};
 
 use super::Scheduler;
 use crate::task::TaskKey;
-use crate::words::{AgentStatus, Explanation, Problem, UtilizationSample};
+use crate::view::{AgentStatus, Explanation, Problem, UtilizationSample};
 
 /// Asking. None of these changes anything.
 impl<T: Send + Sync + 'static> Scheduler<T> {
     /// The figures.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        self.shared.lock().core.metrics()
+        self.shared.lock().driver.scheduler().metrics()
     }
 
     /// Where all tasks are.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.shared.lock().core.counts()
+        self.shared.lock().driver.scheduler().counts()
     }
 
     /// The state of one agent; none when it is not registered.
@@ -28,7 +28,7 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
     pub fn agent_status(&self, agent: &str) -> Option<AgentStatus> {
         let state = self.shared.lock();
         let id = state.directory.agent_id(agent)?;
-        let status = state.core.agent_status(id)?;
+        let status = state.driver.scheduler().agent_status(id)?;
         Some(AgentStatus::new(status, &state.directory))
     }
 
@@ -36,7 +36,7 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
     #[must_use]
     pub fn agent_statuses(&self) -> Vec<AgentStatus> {
         let state = self.shared.lock();
-        let statuses = state.core.agent_statuses();
+        let statuses = state.driver.scheduler().agent_statuses();
         statuses
             .map(|status| AgentStatus::new(status, &state.directory))
             .collect()
@@ -46,7 +46,7 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
     #[must_use]
     pub fn queue_lengths(&self) -> Vec<usize> {
         let state = self.shared.lock();
-        let statuses = state.core.agent_statuses();
+        let statuses = state.driver.scheduler().agent_statuses();
         statuses.map(|status| status.queue_length).collect()
     }
 
@@ -55,7 +55,8 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
     pub fn utilization_samples(&self) -> Vec<UtilizationSample> {
         let state = self.shared.lock();
         state
-            .core
+            .driver
+            .scheduler()
             .utilization_samples()
             .map(|sample| UtilizationSample::new(sample, &state.directory))
             .collect()
@@ -66,7 +67,7 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
     pub fn task_status(&self, task: impl Into<TaskKey>) -> Option<TaskStatus> {
         let state = self.shared.lock();
         let id = state.directory.task_id(&task.into())?;
-        state.core.task_status(id)
+        state.driver.scheduler().task_status(id)
     }
 
     /// Why a task is where it is, why it does not run, and what would make it run. None when it is
@@ -75,16 +76,21 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
     pub fn explain(&self, task: impl Into<TaskKey>) -> Option<Explanation> {
         let state = self.shared.lock();
         let id = state.directory.task_id(&task.into())?;
-        let core = state.core.explain(id)?;
+        let core = state.driver.scheduler().explain(id)?;
         let now = self.shared.clock.now();
-        Some(Explanation::new(core, now, &state.core, &state.directory))
+        Some(Explanation::new(
+            core,
+            now,
+            state.driver.scheduler(),
+            &state.directory,
+        ))
     }
 
     /// What is wrong with the fleet, and what to do about it; empty when nothing is.
     #[must_use]
     pub fn health(&self) -> Vec<Problem> {
         let state = self.shared.lock();
-        let problems = state.core.health();
+        let problems = state.driver.scheduler().health();
         problems
             .into_iter()
             .map(|problem| Problem::new(problem, &state.directory))
@@ -96,9 +102,10 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
     pub fn wait_idle(&self, timeout: Duration) -> bool {
         let state = self.shared.lock();
         let idle = Arc::clone(&state.idle);
-        let waited =
-            idle.wait_timeout_while(state, timeout, |state| state.core.counts().live() > 0);
+        let waited = idle.wait_timeout_while(state, timeout, |state| {
+            state.driver.scheduler().counts().live() > 0
+        });
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.core.counts().live() == 0
+        state.driver.scheduler().counts().live() == 0
     }
 }

@@ -6,8 +6,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::{self, JoinHandle};
 
+use loxley_driver::Driver;
 use loxley_model::Time;
-use loxley_policy::{Input, Scheduler as Core};
+use loxley_policy::Input;
 
 use crate::clock::Clock;
 use crate::state::{Listener, Notice, State};
@@ -55,11 +56,11 @@ impl<T: Send + Sync + 'static> Shared<T> {
 }
 
 impl<T> Shared<T> {
-    pub(super) fn new(core: Core, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(driver: Driver, clock: Arc<dyn Clock>) -> Self {
         let alarm = Arc::new(Alarm::new());
-        alarm.set(core.next_timer());
+        alarm.set(driver.next_timer());
         Self {
-            state: Mutex::new(State::new(core)),
+            state: Mutex::new(State::new(driver)),
             listeners: Mutex::new(Vec::new()),
             clock,
             alarm,
@@ -81,7 +82,7 @@ impl<T> Shared<T> {
         let mut state = self.lock();
         let now = self.clock.now();
         let result = work(&mut state, now);
-        self.alarm.set(state.core.next_timer());
+        self.alarm.set(state.driver.next_timer());
         let wake = mem::take(&mut state.wake);
         let trash = mem::take(&mut state.trash);
         let has_mail = !state.outbox.is_empty();

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
+use loxley_driver::{Vocabulary, Why};
 use loxley_model::{AgentId, Failure, Lease, Outcome, TaskId, Time};
 use loxley_policy::Input;
 
@@ -12,7 +13,6 @@ use super::Scheduler;
 use crate::error::{AskError, StaleLease};
 use crate::state::{CancelSignal, Ready, State};
 use crate::task::{Name, TaskRef};
-use crate::words::Why;
 
 /// A task in an agent's hands. Answer it with [`Scheduler::complete`] or [`Scheduler::fail`].
 #[derive(Debug)]
@@ -157,7 +157,14 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
         self.shared.with(|state, now| {
             let id = registered(state, agent)?;
             let before = state.inbox_len(id);
-            state.feed(now, Input::StealRequested { agent: id });
+            let onto_queue = false;
+            state.feed(
+                now,
+                Input::StealRequested {
+                    agent: id,
+                    onto_queue,
+                },
+            );
             if state.inbox_len(id) <= before {
                 return Ok(None);
             }
@@ -249,7 +256,7 @@ fn assignment<T>(state: &State<T>, agent: AgentId, ready: Ready) -> Assignment<T
         agent: state.directory.agent_name(agent),
         lease: ready.lease,
         attempt: ready.attempt,
-        why: Why::new(ready.reason, &state.directory),
+        why: Why::new(ready.reason, state.directory.directory()),
         payload: Arc::clone(&entry.payload),
         signal: ready.signal,
     }

@@ -335,6 +335,12 @@ impl World {
                 );
                 self.asked_back.push((*task, *lease));
             }
+            // What it was asked back for is no longer the question.
+            Action::Cancel {
+                lease,
+                awaited: true,
+                ..
+            } => self.asked_back.retain(|(_, asked)| asked != lease),
             Action::Cancel { task, lease, .. } => self.drop_lease(*task, *lease),
             Action::Report(report) => self.note_report(input, report),
             Action::SetTimer { .. } => {}
@@ -376,7 +382,7 @@ impl World {
             Reason::Stolen(from) if entry.queued_at != Some(agent) => {
                 assert!(entry.leases.is_empty(), "{task} is on two agents");
                 assert_ne!(from, agent, "nobody robs itself");
-                self.check_stealable(entry);
+                self.check_stealable(entry, self.config.priority.rescue_high_priority);
             }
             _ => {
                 assert!(entry.leases.is_empty(), "{task} is on two agents");
@@ -454,15 +460,12 @@ impl World {
         rules.preserve_high_priority && entry.spec.priority >= rules.high_priority_threshold
     }
 
-    fn check_stealable(&self, entry: &Entry) {
+    /// What is protected moves only to somebody who starts it at once, and what has moved often enough
+    /// likewise.
+    fn check_stealable(&self, entry: &Entry, is_rescued: bool) {
         assert!(
-            !self.is_protected(entry),
+            is_rescued || !self.is_protected(entry),
             "{} is protected and was moved",
-            entry.spec.id
-        );
-        assert!(
-            entry.moves < self.config.guards.max_moves,
-            "{} moved too often",
             entry.spec.id
         );
     }
@@ -537,7 +540,9 @@ impl World {
             Reason::Stolen(_) | Reason::Rebalanced(_) | Reason::BehindStraggler(_)
         );
         if matches!(reason, Reason::Stolen(_) | Reason::Rebalanced(_)) {
-            self.check_stealable(entry);
+            self.check_stealable(entry, false);
+            let moves_max = self.config.guards.max_moves;
+            assert!(entry.moves < moves_max, "{task} moved too often");
         }
         let entry = self.tasks.get_mut(&task).unwrap();
         entry.moves += u32::from(moved);
@@ -603,7 +608,10 @@ impl World {
     }
 
     /// What must hold after every input.
-    fn check(&self, input: &Input) {
+    fn check(&mut self, input: &Input) {
+        self.scheduler
+            .verify()
+            .unwrap_or_else(|wrong| panic!("after {input:?}: {wrong}"));
         let counts = self.scheduler.counts();
         assert!(counts.balance(), "after {input:?}: {counts:?}");
         assert_eq!(counts.submitted, self.over.submitted, "after {input:?}");
@@ -653,14 +661,10 @@ impl World {
                 let may_be_long = entry.spec.cost.is_some() && !hand.leases.is_empty();
                 let own = queue == hand.spec.id
                     && !(may_be_long && hand.spec.slots > kept_free && kept_free > 0);
-                let own_queue = self
-                    .tasks
-                    .values()
-                    .any(|other| other.queued_at == Some(hand.spec.id));
+                let rescue = self.config.priority.rescue_high_priority;
                 let stealable = stealing
-                    && !own_queue
-                    && !self.is_protected(entry)
-                    && entry.moves < self.config.guards.max_moves
+                    && (rescue || !self.is_protected(entry))
+                    && !(may_be_long && hand.spec.slots > kept_free && kept_free > 0)
                     && self.may_do(entry, hand);
                 let group = entry.spec.kind.group;
                 let limit = group.and_then(|group| Some((group, self.group_limits.get(&group)?)));

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use loxley_balance::{Backoff, Step};
 
-use super::{Worker, most_eager};
+use super::{Worker, claim, most_eager};
+use crate::machine::{TICKS_PER_NS, ticks};
 use crate::seat::Seat;
 use crate::sleep::LieDown;
 use crate::sync::{park, park_timeout, spin, yield_now};
@@ -23,12 +24,15 @@ const MOST_FUTILE: u32 = 8;
 const DOZES_FROM: u32 = 6;
 /// A thief that leaves joins alone looks for other units this often; long enough to let others run.
 const RESTING_NS: u64 = 5_000;
+/// So many ticks asleep are about what looking for work with all eagerness takes: some 30 µs.
+const SHORT_SLEEP: u64 = 30_000 * TICKS_PER_NS;
 /// One steal in so many is timed.
 const TIMED_STEALS: u64 = 16;
 
 impl Worker<'_> {
-    /// Looks for work until there is some, sleeping in between. `None`: the pool is closing.
-    pub(super) fn search(&self) -> Option<UnitRef> {
+    /// Looks for work until there is some, sleeping in between. `None`: the pool is closing; or, for a
+    /// worker in the middle of something that waits for it, it `is_over`.
+    pub(super) fn search_until(&self, is_over: Option<&dyn Fn() -> bool>) -> Option<UnitRef> {
         self.shared.sleep.start_searching();
         let start = self.is_timed().then(Instant::now);
         let mut backoff = Backoff::default();
@@ -37,16 +41,24 @@ impl Worker<'_> {
         patience.searches = patience.searches.min(self.eagerness.get());
         patience.pauses = patience.pauses.min(self.eagerness.get());
         loop {
-            if let Some(unit) = self.next_own().or_else(|| self.steal_round()) {
+            let found = match is_over {
+                Some(is_over) if is_over() => {
+                    self.finish_search(start, has_slept);
+                    return None;
+                }
+                Some(_) => self.take_any(),
+                None => self.next_own().or_else(|| self.steal_round(Spoils::Many)),
+            };
+            if found.is_some() {
                 self.finish_search(start, has_slept);
-                return Some(unit);
+                return found;
             }
             let step = if self.shared.sleep.is_crowded() {
                 Step::Park
             } else if self.futile.get() >= DOZES_FROM && self.leaves_joins_alone() {
-                self.doze();
+                self.doze(is_over);
                 continue;
-            } else if self.leaves_joins_alone() && self.shared.has_work() {
+            } else if self.leaves_joins_alone() && self.shared.shows_work() {
                 // Not to bed: whoever shows something would have to wake us.
                 Step::Pause { ns: RESTING_NS }
             } else {
@@ -56,15 +68,26 @@ impl Worker<'_> {
                 Step::Search => spin(),
                 Step::Pause { ns } => self.pause(ns),
                 Step::Park => {
-                    self.eagerness.set(self.eagerness.get() / 2);
                     has_slept = true;
-                    if !self.sleep() {
+                    let since = ticks();
+                    if !self.sleep(is_over) {
                         return None;
                     }
+                    self.learn_from_sleep(ticks().wrapping_sub(since));
                     backoff.reset();
                 }
             }
         }
+    }
+
+    /// Work that comes right after going to sleep was worth looking for a little longer; work that comes later was
+    /// not worth looking for at all.
+    fn learn_from_sleep(&self, ticks: u64) {
+        let before = self.eagerness.get();
+        let most = most_eager(&self.shared.settings.patience);
+        let is_short = ticks < SHORT_SLEEP && !self.shared.sleep.is_crowded();
+        let eagerness = if is_short { before + 2 } else { before / 2 };
+        self.eagerness.set(eagerness.min(most));
     }
 
     /// Are idle times to be measured?
@@ -106,8 +129,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Parks until woken. `false`: the pool is closing and nothing is left to do.
-    fn sleep(&self) -> bool {
+    /// Parks until woken. `false`: the pool is closing and nothing is left to do, which does not matter
+    /// to one that waits until something `is_over`.
+    fn sleep(&self, is_over: Option<&dyn Fn() -> bool>) -> bool {
         let sleep = &self.shared.sleep;
         let look = sleep.lie_down(self.index) == LieDown::LookOnceMore;
         self.shared.detached.tell_if_idle(self.shared);
@@ -116,10 +140,17 @@ impl Worker<'_> {
         // Looked at once: a unit that is there, and then taken by somebody else who leaves, must not
         // put us to bed in a closing pool, where nobody would wake us.
         let has_work = self.shared.has_work();
-        let leave = closing && !has_work && self.shared.nobody_is_absent();
+        let is_ordered = !self.seat.orders.is_empty();
+        let is_over_now = is_over.is_some_and(|is_over| is_over());
+        let leave = closing
+            && is_over.is_none()
+            && !has_work
+            && !is_ordered
+            && self.shared.nobody_is_absent();
         // For the same reason nobody is too many while the pool closes.
         let look = look || closing;
-        if (leave || look && has_work) && sleep.stay_awake(self.index) {
+        let stays = leave || is_over_now || is_ordered || look && has_work;
+        if stays && sleep.stay_awake(self.index) {
             if leave {
                 // A searcher that leaves is like one that found something.
                 let _ = sleep.stop_searching();
@@ -127,26 +158,28 @@ impl Worker<'_> {
             return !leave;
         }
         self.counters().parks.add(1);
-        trace::span(self, Event::Asleep, || {
+        self.asleep(|| {
             while !sleep.take_woken(self.index) {
                 park();
             }
         });
-        self.counters().wakes.add(1);
         true
     }
 
     /// Sleeps until the joins of others are worth another look, or somebody has something else.
-    fn doze(&self) {
+    fn doze(&self, is_over: Option<&dyn Fn() -> bool>) {
         let sleep = &self.shared.sleep;
         let rest = self.rests_until.get().duration_since(Instant::now());
         sleep.doze(self.index);
-        let is_needed = self.shared.has_spawned() || self.shared.is_closing();
+        let is_needed = self.shared.has_spawned()
+            || self.shared.is_closing()
+            || !self.seat.orders.is_empty()
+            || is_over.is_some_and(|is_over| is_over());
         if is_needed && sleep.stay_awake(self.index) {
             return;
         }
         self.counters().parks.add(1);
-        trace::span(self, Event::Asleep, || {
+        self.asleep(|| {
             park_timeout(rest);
             if !sleep.get_up(self.index) {
                 while !sleep.take_woken(self.index) {
@@ -154,10 +187,15 @@ impl Worker<'_> {
                 }
             }
         });
+    }
+
+    /// Calls `body`, which sleeps for want of work.
+    fn asleep(&self, body: impl FnOnce()) {
+        trace::span(self, Event::Asleep, body);
         self.counters().wakes.add(1);
     }
 
-    fn steal_round(&self) -> Option<UnitRef> {
+    pub(super) fn steal_round(&self, spoils: Spoils) -> Option<UnitRef> {
         let shared = self.shared;
         let load = |index: usize| shared.seats[index].load();
         let round = self.victims.borrow_mut().round(
@@ -173,7 +211,9 @@ impl Worker<'_> {
                 continue;
             }
             if let Some(unit) = self.steal_one(victim) {
-                self.steal_more(victim);
+                if spoils == Spoils::Many {
+                    self.steal_more(victim);
+                }
                 return Some(unit);
             }
             victim.ask();
@@ -197,7 +237,8 @@ impl Worker<'_> {
             }
             None => persist(|| victim.deque.steal()).or_else(|| victim.mailbox.pop()),
         };
-        let unit = self.claim(stolen?);
+        // SAFETY: it was just taken out of one of the queues.
+        let unit = unsafe { claim(stolen?) };
         self.counters().steals.add(1);
         if let Some(start) = start {
             let latency = start.elapsed();
@@ -264,8 +305,16 @@ impl Worker<'_> {
     }
 }
 
+/// How much a thief takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spoils {
+    One,
+    /// As many as the steal amount says.
+    Many,
+}
+
 /// Steals until there is a clear answer.
-fn persist<T>(mut steal: impl FnMut() -> Steal<T>) -> Option<T> {
+pub(super) fn persist<T>(mut steal: impl FnMut() -> Steal<T>) -> Option<T> {
     loop {
         match steal() {
             Steal::Taken(unit) => return Some(unit),

@@ -10,17 +10,21 @@
 import types as _types
 
 from loxley import partition, simulation
-from loxley._client import Client, RemoteFuture, task
+from loxley._client import Client, RemoteFuture
 from loxley._core import VERSION as __version__
 from loxley._core import Advice, BalanceReport, Metrics, Router, TaskQueue
 from loxley._executor import Executor
-from loxley._futures import TaskTimeout, WorkerLost
-from loxley._packing import RemoteError, RemoteTraceback
+from loxley._futures import CallFuture, TaskTimeout, WorkerLost
+from loxley._packing import RemoteError, RemoteTraceback, UnpackError
 from loxley._plan import PlanError
 from loxley._samples import UtilizationSample
 from loxley.partition import advise
 from loxley.simulation import simulate
 from loxley._scheduling import Agent, Task, WorkStealingScheduler
+from loxley._task import task
+
+#: The same, under the name by which existing programs know it.
+WorkStealingMetrics = Metrics
 
 #: A place for what an initializer prepares and calls in the same process use. Functions that travel by
 #: value have globals of their own, so a global variable would not do.
@@ -30,6 +34,7 @@ __all__ = [
     "Advice",
     "Agent",
     "BalanceReport",
+    "CallFuture",
     "Client",
     "Executor",
     "Metrics",
@@ -41,7 +46,9 @@ __all__ = [
     "Task",
     "TaskQueue",
     "TaskTimeout",
+    "UnpackError",
     "UtilizationSample",
+    "WorkStealingMetrics",
     "WorkStealingScheduler",
     "WorkerLost",
     "__version__",

@@ -5,29 +5,33 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import sys
+import threading
 import weakref
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, TypeVar, Union
 
 from loxley._core import BalanceReport
-from loxley._crew import Crew
+from loxley._futures import CallFuture
+from loxley._process_pool import ProcessPool
 from loxley._items import items_of
 from loxley._mapping import Mapping, run
 from loxley._packing import ITEMS, TUPLES
 from loxley._progress import Callback, Progress
+from loxley._task import ParamSpec
 from loxley._wishes import Wishes
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class _Submitting(concurrent.futures.Executor):
     """What an executor and a view of it with other wishes have in common."""
 
-    _crew: Crew
+    _pool: ProcessPool
     _wishes: Wishes
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[T]:
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> CallFuture[T]:
         """Calls ``fn(*args, **kwargs)`` in another process and returns the future of its result."""
-        return self._crew.submit(self._wishes, fn, args, kwargs)
+        return self._pool.submit(self._wishes, fn, args, kwargs)
 
     def map(
         self,
@@ -62,7 +66,7 @@ class _Submitting(concurrent.futures.Executor):
         items = items_of(iterables[0] if is_single else zip(*iterables))
         shape = ITEMS if is_single else TUPLES
         told = None if progress is None else Progress(progress)
-        mapping = Mapping(self._crew, wishes, items, shape, chunksize, buffersize, told)
+        mapping = Mapping(self._pool, wishes, items, shape, chunksize, buffersize, told)
         return run(mapping, fn, timeout)
 
 
@@ -106,19 +110,25 @@ class Executor(_Submitting):
             raise ValueError("max_workers must be greater than 0")
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
-        if max_tasks_per_child is not None and max_tasks_per_child < 1:
-            raise ValueError("max_tasks_per_child must be >= 1")
+        if max_tasks_per_child is not None:
+            if max_tasks_per_child < 1:
+                raise ValueError("max_tasks_per_child must be >= 1")
+            if mp_context is not None and mp_context.get_start_method() == "fork":
+                raise ValueError(
+                    "max_tasks_per_child is incompatible with the start method 'fork': processes"
+                    " that take the place of others would be forked while threads run"
+                )
         size = max_workers or _usable_processors()
-        self._crew = Crew(size, mp_context, initializer, initargs, max_tasks_per_child)
+        self._pool = ProcessPool(size, mp_context, initializer, initargs, max_tasks_per_child)
         self._wishes = Wishes()
         # An executor that is forgotten finishes what it has.
-        self._finalizer = weakref.finalize(self, Crew.close, self._crew)
+        self._finalizer = weakref.finalize(self, ProcessPool.close, self._pool)
         self._finalizer.atexit = False
 
     @property
     def max_workers(self) -> int:
         """How many processes there are."""
-        return self._crew.size
+        return self._pool.size
 
     def options(
         self,
@@ -127,7 +137,7 @@ class Executor(_Submitting):
         timeout: Optional[float] = None,
         speculate: bool = False,
         cost: Optional[float] = None,
-    ) -> concurrent.futures.Executor:
+    ) -> ExecutorView:
         """The same executor for calls with other wishes.
 
         ``priority`` is 1 to 5, 5 first. ``timeout`` is how long one call may run, in seconds: then its
@@ -135,34 +145,61 @@ class Executor(_Submitting):
         of a call that takes twice as long as others of its function; the first result counts. ``cost``
         is how long a call is expected to run.
         """
-        return _View(self, Wishes(priority, timeout, speculate, cost))
+        return ExecutorView(self, Wishes(priority, timeout, speculate, cost))
 
     def report(self) -> BalanceReport:
         """Was the run balanced? Four figures, from the first call to the last result so far."""
-        return self._crew.hub.report()
+        return self._pool.hub.report()
 
     def statistics(self) -> dict[str, int]:
         """How many calls were sent to processes (a piece of a map is one), how many of them were
         stolen by another process, and how many second copies were started."""
-        sent, stolen, speculations = self._crew.hub.counts()
+        sent, stolen, speculations = self._pool.hub.counts()
         return {"sent": sent, "stolen": stolen, "speculations": speculations}
 
     def process_ids(self) -> List[int]:
-        """The ids of the processes that are there now."""
-        return self._crew.process_ids()
+        """The ids of the processes that are there now. They start as calls need them."""
+        return self._pool.process_ids()
+
+    # What programs look at though it is nobody's business.
+
+    @property
+    def _max_workers(self) -> int:
+        return self._pool.size
+
+    @property
+    def _mp_context(self) -> Any:
+        return self._pool.context
+
+    @property
+    def _processes(self) -> Dict[int, Any]:
+        return self._pool.processes()
+
+    @property
+    def _broken(self) -> Union[bool, str]:
+        return False if self._pool.broken is None else str(self._pool.broken)
+
+    @property
+    def _executor_manager_thread(self) -> Optional[threading.Thread]:
+        return self._pool.thread
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Takes no more calls. What was accepted is done first, unless futures are cancelled."""
         self._finalizer.detach()
-        self._crew.close(cancel=cancel_futures)
+        self._pool.close(cancel=cancel_futures)
         if wait:
-            self._crew.join()
+            self._pool.join()
 
     def kill_workers(self) -> None:
         """Ends every process now, and every call with it."""
         self._finalizer.detach()
-        self._crew.kill()
-        self._crew.join()
+        self._pool.kill()
+        self._pool.join()
+
+    def __repr__(self) -> str:
+        there, size = len(self._pool.process_ids()), self._pool.size
+        sent, state = self._pool.hub.counts()[0], self._pool.state
+        return f"<Executor: {there} of {size} processes, {sent} calls sent, {state}>"
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         # Nobody has to wait for a module that only some programs use, so it is looked for.
@@ -175,13 +212,16 @@ class Executor(_Submitting):
             self.shutdown(wait=True)
 
 
-class _View(_Submitting):
+class ExecutorView(_Submitting):
     """An executor as seen by calls with other wishes."""
 
     def __init__(self, executor: Executor, wishes: Wishes) -> None:
         self._executor = executor
-        self._crew = executor._crew
+        self._pool = executor._pool
         self._wishes = wishes
+
+    def __repr__(self) -> str:
+        return f"<{self._executor!r} with {self._wishes!r}>"
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Shuts the executor itself down."""

@@ -19,11 +19,11 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from loxley._items import Items, Streamed
-from loxley._packing import dumps, loads, loads_exception
+from loxley._packing import Arrived, loads_exception, pack, unpack_error
 from loxley._progress import Progress
 
 if TYPE_CHECKING:
-    from loxley._crew import Crew
+    from loxley._process_pool import ProcessPool
     from loxley._wishes import Wishes
 
 #: A piece should take this long, in seconds: some twenty times what sending it costs.
@@ -60,18 +60,18 @@ class Piece:
         self.size = size
         self.bytes = bytes
         self._mapping = mapping
-        self._outcome: Optional[Tuple[str, Any, Optional[BaseException]]] = None
+        self._outcome: Optional[Tuple[str, Optional[Arrived], Optional[BaseException]]] = None
 
     def settle(
-        self, kind: str, payload: Any, error: Optional[BaseException], seconds: float
+        self, kind: str, arrived: Optional[Arrived], error: Optional[BaseException], seconds: float
     ) -> None:
         """Takes in what became of it."""
-        self._outcome = (kind, payload, error)
+        self._outcome = (kind, arrived, error)
         self._mapping.settled(self, seconds if kind == "value" else 0.0)
 
     def cancel(self) -> None:
         """Cancels it if it has not begun."""
-        if self._outcome is None and self._mapping.crew.cancel_call(self.call):
+        if self._outcome is None and self._mapping.pool.cancel_call(self.call):
             self.settle("cancelled", None, CancelledError(), 0.0)
 
     @property
@@ -79,16 +79,21 @@ class Piece:
         """Whether it is known what became of it."""
         return self._outcome is not None
 
-    def unpack(self) -> Tuple[List[Any], Optional[BaseException]]:
-        """The results, and what was raised after them."""
+    def unpack(self) -> Tuple[Iterator[Any], Optional[BaseException]]:
+        """The results, each of which is forgotten when it is given out, and what was raised after them."""
         assert self._outcome is not None
-        kind, payload, error = self._outcome
-        if kind == "raised":
-            return [], loads_exception(payload)
-        if kind != "value":
-            return [], error or CancelledError()
-        values, packed = loads(payload)
-        return values, None if packed is None else loads_exception(packed)
+        kind, arrived, error = self._outcome
+        if kind != "value" or arrived is None:
+            return iter(()), error or CancelledError()
+        try:
+            values, packed = arrived.unpack()
+            # Of numbers nobody can tell whether they are forgotten, and that is the quicker way.
+            given = iter(values) if arrived.is_plain() else _let_go(values)
+            return given, None if packed is None else loads_exception(packed)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:
+            return iter(()), unpack_error("the results of some calls", problem)
 
 
 class Mapping:
@@ -96,7 +101,7 @@ class Mapping:
 
     def __init__(
         self,
-        crew: Crew,
+        pool: ProcessPool,
         wishes: Wishes,
         items: Items,
         shape: int,
@@ -104,9 +109,9 @@ class Mapping:
         buffersize: Optional[int],
         progress: Optional[Progress],
     ) -> None:
-        self.crew = crew
+        self.pool = pool
         self.wishes = wishes
-        #: The number of its function. The crew sets it.
+        #: The number of its function. The pool sets it.
         self.function = 0
         self._items = items
         self._shape = shape
@@ -137,7 +142,7 @@ class Mapping:
     def refill(self) -> bool:
         """Sends pieces until enough are under way. False when there is nothing left to send."""
         with self._cutting:
-            while self._error is None and self._under_way < _AHEAD * self.crew.size:
+            while self._error is None and self._under_way < _AHEAD * self.pool.size:
                 size, waiting = self._next_size(), self._items.waiting
                 if waiting == 0 and not self._items.is_open:
                     return False
@@ -154,9 +159,9 @@ class Mapping:
             return max(1, min(share, _FIRST_MAX))
         size = self._calls_in(_PIECE_SECONDS)
         if self._buffersize is not None:
-            size = min(size, self._buffersize / (_AHEAD * self.crew.size))
+            size = min(size, self._buffersize / (_AHEAD * self.pool.size))
         elif not self._items.is_open:
-            rest = self._items.waiting / self.crew.size
+            rest = self._items.waiting / self.pool.size
             size = max(size, min(rest / _SMALL_PART, self._calls_in(_LONGEST_SECONDS)))
             # What few calls say of how long they take is not worth a large part of the rest.
             smallest = min(self._calls_in(_SMALLEST_SECONDS), 4 * self._largest)
@@ -172,23 +177,27 @@ class Mapping:
         if self._chunksize is not None:
             return is_whole
         # Less than a piece, or a piece of which little is known, for a process with nothing to do.
-        is_idle = self._under_way < self.crew.size
+        is_idle = self._under_way < self.pool.size
         is_known = size <= _LEAP * self._largest and self._bytes < _AHEAD_BYTES
         return waiting > 0 and (is_idle or (is_whole and is_known))
 
     def _send(self, items: Sequence[Any]) -> None:
         try:
-            payload = dumps(items)
-        except Exception as error:
+            packed = pack(items)
+            payload, segment = packed.ship(self.pool.hub)
+        except BaseException as error:
             return self.fail(error)
-        piece = Piece(self, len(items), len(payload))
+        piece = Piece(self, len(items), packed.nbytes)
+        del packed
         with self._news:
             self._bytes += piece.bytes
             self._pieces[self._sent] = piece
             self._sent += piece.size
             self._under_way += 1
         try:
-            self.crew.send(piece, self.function, self._shape, piece.size, payload, self.wishes)
+            self.pool.send(
+                piece, self.function, self._shape, piece.size, payload, segment, self.wishes
+            )
         except Exception as error:
             piece.settle("lost", None, error, 0.0)
             self.fail(error)
@@ -223,12 +232,14 @@ class Mapping:
 
     def cancel(self) -> None:
         """Nobody wants the rest: what has not begun is cancelled."""
+        if not self.pool.is_here:
+            return
         self.fail(CancelledError())
         with self._news:
             pieces = list(self._pieces.values())
         for piece in pieces:
             piece.cancel()
-        self.crew.hub.wake()
+        self.pool.hub.wake()
 
     # The caller's side.
 
@@ -242,10 +253,10 @@ class Mapping:
                     return
             # No lock: what is behind the stream may take its time, or use this very executor.
             self._items.gather(most)
-            if self._under_way < _AHEAD * self.crew.size:
+            if self._under_way < _AHEAD * self.pool.size:
                 self.refill()
 
-    def results(self, end: Optional[float]) -> Iterator[List[Any]]:
+    def results(self, end: Optional[float]) -> Iterator[Iterator[Any]]:
         """The results of one piece after the other, in the order of the items."""
         at = 0
         try:
@@ -258,9 +269,9 @@ class Mapping:
                 values, error = piece.unpack()
                 del piece
                 yield values
+                del values
                 if error is not None:
                     raise error
-                del values
         finally:
             self.cancel()
 
@@ -281,10 +292,16 @@ class Mapping:
                 self._news.wait(rest)
 
 
+def _let_go(values: List[Any]) -> Iterator[Any]:
+    """The values, each of which is forgotten when it is given out."""
+    values.reverse()
+    return map(list.pop, itertools.repeat(values, len(values)))
+
+
 def run(mapping: Mapping, function: Any, timeout: Optional[float]) -> Iterator[Any]:
     """Starts a map now, and returns an iterator over its results."""
     end = None if timeout is None else time.monotonic() + timeout
-    mapping.crew.start_map(mapping, function)
+    mapping.pool.start_map(mapping, function)
     try:
         mapping.gather(0)
     except BaseException:

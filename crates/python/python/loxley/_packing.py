@@ -2,16 +2,37 @@
 
 Everything goes by ``cloudpickle``, which sends what other processes cannot import (lambdas, functions and
 classes of ``__main__``) by value. Plain data takes the short way through ``pickle``.
+
+What is large (the memory of arrays above all) is written once into a segment that both processes share,
+and only its descriptor travels. Whoever receives it gets memory of its own: a change stays private.
+
+```text
+b"\\x80…"                   a pickle
+b"\\x00" + pickle of        (stream, [bytes, …])            what is large, beside the pickle
+b"\\x01" + pickle of        (stream or length, [length, …]) the same, in a segment: stream, then buffers
+```
 """
 
 from __future__ import annotations
 
+import mmap
+import os
 import pickle
 import sys
 import traceback
-from typing import Any, Callable, Tuple
+from concurrent.futures import process
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Callable, List, Optional, Protocol, Tuple, Type, Union
 
 import cloudpickle
+
+from loxley._core import is_plain
+
+#: The traceback of an exception, as it was where it was raised: of the class that tools which know
+#: `ProcessPoolExecutor` look for.
+RemoteTraceback: Type[Exception] = getattr(
+    process, "_RemoteTraceback", type("RemoteTraceback", (Exception,), {"__module__": "loxley"})
+)
 
 PROTOCOL = pickle.HIGHEST_PROTOCOL
 
@@ -22,22 +43,154 @@ ITEMS = 1
 #: Many calls: a list of tuples of arguments.
 TUPLES = 2
 
+#: Memory of so many bytes does not go through a line, nor does a pickle.
+_LARGE_BYTES = 128 << 10
+#: Where buffers begin in a segment: what vector instructions like.
+_ALIGNMENT = 64
+
 _PLAIN = frozenset([int, float, str, bytes, bool, type(None)])
-
-
-class RemoteTraceback(Exception):
-    """The traceback of an exception, as it was where it was raised."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
-    def __str__(self) -> str:
-        return f'\n"""\n{self.text}"""'
+_PICKLE, _BESIDE, _SHARED = 0x80, b"\x00", b"\x01"
 
 
 class RemoteError(RuntimeError):
     """Stands for an exception that could not be brought here as it was."""
+
+
+class UnpackError(BrokenProcessPool):
+    """Arguments or a result could not be unpickled where they arrived. The pool goes on.
+
+    ``__cause__`` is what was raised there. (It is a ``BrokenProcessPool`` because that is what
+    ``ProcessPoolExecutor`` raises in this case, and breaks.)
+    """
+
+
+class Segmented(Protocol):
+    """Where a segment can be had: a hub, or a worker's line."""
+
+    def open_segment(self) -> Optional[int]:
+        """The descriptor of an empty one; None when there is none to be had."""
+
+    def drop_segment(self, segment: int) -> None:
+        """It is not needed after all."""
+
+
+class Packed:
+    """What is to travel: bytes, and the memory of what is large in it."""
+
+    __slots__ = ("_stream", "_buffers")
+
+    def __init__(self, stream: bytes, buffers: List[memoryview]) -> None:
+        self._stream = stream
+        self._buffers = buffers
+
+    @property
+    def nbytes(self) -> int:
+        """How much there is to bring over."""
+        return len(self._stream) + sum(buffer.nbytes for buffer in self._buffers)
+
+    def ship(self, place: Segmented) -> Tuple[bytes, Optional[int]]:
+        """What goes over a line, and the segment that goes with it."""
+        if not self._buffers and len(self._stream) < _LARGE_BYTES:
+            return self._stream, None
+        segment = place.open_segment()
+        if segment is not None:
+            try:
+                return self._fill(segment), segment
+            except OSError:
+                # No room there. There may be some here.
+                place.drop_segment(segment)
+        if not self._buffers:
+            return self._stream, None
+        beside = [bytes(buffer) for buffer in self._buffers]
+        return _BESIDE + pickle.dumps((self._stream, beside), PROTOCOL), None
+
+    def _fill(self, segment: int) -> bytes:
+        is_long = len(self._stream) >= _LARGE_BYTES
+        stream: Union[bytes, int] = len(self._stream) if is_long else self._stream
+        at = _write(segment, self._stream, 0) if is_long else 0
+        for buffer in self._buffers:
+            at = _write(segment, buffer, _aligned(at))
+        sizes = [buffer.nbytes for buffer in self._buffers]
+        return _SHARED + pickle.dumps((stream, sizes), PROTOCOL)
+
+
+class Arrived:
+    """What came over a line, not unpacked yet."""
+
+    __slots__ = ("payload", "_memory")
+
+    def __init__(self, payload: bytes, segment: Optional[int] = None) -> None:
+        #: Its bytes.
+        self.payload = payload
+        self._memory = None if segment is None else _map(segment)
+
+    def unpack(self) -> Any:
+        """What it was. Code of others may run, and may do anything."""
+        return loads(self.payload, self._memory)
+
+    def is_plain(self) -> bool:
+        """Whether it is made of numbers and short texts alone."""
+        if self._memory is None:
+            return is_plain(self.payload)
+        stream, parts = pickle.loads(memoryview(self.payload)[1:])
+        return isinstance(stream, int) and not parts and is_plain(self._memory[:stream])
+
+
+def _write(segment: int, content: Union[bytes, memoryview], at: int) -> int:
+    rest = memoryview(content)
+    while rest.nbytes:
+        count = os.pwrite(segment, rest, at)
+        at, rest = at + count, rest[count:]
+    return at
+
+
+def _aligned(at: int) -> int:
+    return -(-at // _ALIGNMENT) * _ALIGNMENT
+
+
+def _map(segment: int) -> mmap.mmap:
+    try:
+        protection = mmap.PROT_READ | mmap.PROT_WRITE
+        return mmap.mmap(segment, 0, flags=mmap.MAP_PRIVATE, prot=protection)
+    finally:
+        os.close(segment)
+
+
+def loads(payload: Union[bytes, memoryview], memory: Optional[mmap.mmap] = None) -> Any:
+    """What bytes were packed from."""
+    if payload[0] == _PICKLE:
+        return pickle.loads(payload)
+    stream, parts = pickle.loads(memoryview(payload)[1:])
+    if memory is None:
+        return pickle.loads(stream, buffers=parts)
+    whole, at = memoryview(memory), 0
+    if isinstance(stream, int):
+        at, stream = stream, whole[:stream]
+    buffers = []
+    for size in parts:
+        at = _aligned(at)
+        buffers.append(whole[at : at + size])
+        at += size
+    return pickle.loads(stream, buffers=buffers)
+
+
+class _Large:
+    """Tells a pickler which memory to leave out, and keeps it."""
+
+    __slots__ = ("buffers",)
+
+    def __init__(self) -> None:
+        self.buffers: List[memoryview] = []
+
+    def __call__(self, buffer: pickle.PickleBuffer) -> bool:
+        try:
+            memory = buffer.raw()
+        except BufferError:
+            return True
+        if memory.nbytes < _LARGE_BYTES:
+            return True
+        self.buffers.append(memory)
+        return False
 
 
 def dumps(value: Any) -> bytes:
@@ -47,14 +200,27 @@ def dumps(value: Any) -> bytes:
     return bytes(cloudpickle.dumps(value, PROTOCOL))
 
 
-def dumps_call(arguments: Tuple[Any, ...], keywords: Any) -> bytes:
-    """Bytes for the arguments of one call."""
-    for argument in arguments:
-        if type(argument) not in _PLAIN:
-            return bytes(cloudpickle.dumps((arguments, keywords), PROTOCOL))
-    if keywords:
-        return bytes(cloudpickle.dumps((arguments, keywords), PROTOCOL))
-    return pickle.dumps((arguments, keywords), PROTOCOL)
+def pack(value: Any) -> Packed:
+    """Packs any value that can travel."""
+    large = _Large()
+    stream = cloudpickle.dumps(value, PROTOCOL, buffer_callback=large)
+    return Packed(stream, large.buffers)
+
+
+def pack_call(arguments: Tuple[Any, ...], keywords: Any) -> Packed:
+    """Packs the arguments of one call."""
+    if not keywords and all(type(argument) in _PLAIN for argument in arguments):
+        return Packed(pickle.dumps((arguments, keywords), PROTOCOL), [])
+    return pack((arguments, keywords))
+
+
+def pack_result(value: Any) -> Packed:
+    """Packs a result. What this process knows by name only is sent by value."""
+    large = _Large()
+    try:
+        return Packed(pickle.dumps(value, PROTOCOL, buffer_callback=large), large.buffers)
+    except Exception:
+        return pack(value)
 
 
 def dumps_result(value: Any) -> bytes:
@@ -63,9 +229,6 @@ def dumps_result(value: Any) -> bytes:
         return pickle.dumps(value, PROTOCOL)
     except Exception:
         return bytes(cloudpickle.dumps(value, PROTOCOL))
-
-
-loads = pickle.loads
 
 
 def is_importable(function: Callable[..., Any]) -> bool:
@@ -81,21 +244,41 @@ def is_importable(function: Callable[..., Any]) -> bool:
 
 def dumps_exception(error: BaseException) -> bytes:
     """Bytes for an exception, with its traceback as text."""
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    except BaseException:
+        # Not even its text can be had.
+        text = "".join(traceback.format_tb(error.__traceback__))
     try:
         packed = dumps_result(error)
-        loads(packed)
-    except Exception:
-        packed = dumps_result(RemoteError(f"{type(error).__name__}: {error}"))
+        if not isinstance(pickle.loads(packed), BaseException):
+            raise TypeError("what an exception was unpickled to is none")
+    except BaseException:
+        packed = dumps_result(RemoteError(describe(error)))
     return pickle.dumps((packed, text), PROTOCOL)
 
 
 def loads_exception(payload: bytes) -> BaseException:
     """The exception, with the traceback from where it was raised as its cause."""
-    packed, text = loads(payload)
+    packed, text = pickle.loads(payload)
     try:
-        error = loads(packed)
-    except Exception as problem:
-        error = RemoteError(f"an exception could not be brought here: {problem}")
-    error.__cause__ = RemoteTraceback(text)
+        error = pickle.loads(packed)
+    except BaseException as problem:
+        error = RemoteError(f"an exception could not be brought here: {describe(problem)}")
+    error.__cause__ = RemoteTraceback(f'\n"""\n{text}"""')
     return error  # type: ignore[no-any-return]
+
+
+def unpack_error(what: str, problem: BaseException) -> UnpackError:
+    """Says that something could not be unpickled, and why."""
+    error = UnpackError(f"{what} could not be unpickled: {describe(problem)}")
+    error.__cause__ = problem
+    return error
+
+
+def describe(error: BaseException) -> str:
+    """An exception in a line, whatever its own methods do."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except BaseException:
+        return type(error).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphlib
 import json
 import os
 import time
@@ -36,15 +37,30 @@ def import_plan(scheduler: WorkStealingScheduler, plan: Plan) -> List[Task]:
     newcomers = [agent for agent in agents if agent.agent_id not in scheduler.agents]
     for agent in newcomers:
         scheduler.register_agent(agent)
-    for position, task in enumerate(tasks):
-        if not scheduler.submit_task(task):
-            _undo(scheduler, newcomers, tasks[:position])
+    submitted: List[Task] = []
+    for task in _in_order(tasks):
+        try:
+            is_accepted = scheduler.submit_task(task)
+        except ValueError as error:
+            _undo(scheduler, newcomers, submitted)
+            raise PlanError(str(error)) from None
+        if not is_accepted:
+            _undo(scheduler, newcomers, submitted)
             raise PlanError(f"nobody can do task {task.task_id!r}")
+        submitted.append(task)
     return tasks
+
+
+def _in_order(tasks: List[Task]) -> List[Task]:
+    """What comes first first, and else as they are."""
+    by_name = {task.task_id: task for task in tasks}
+    graph = {task.task_id: list(task.dependencies) for task in tasks}
+    return [by_name[name] for name in graphlib.TopologicalSorter(graph).static_order()]
 
 
 def _undo(scheduler: WorkStealingScheduler, newcomers: List[Agent], tasks: List[Task]) -> None:
     wanted = {id(task) for task in tasks}
+    scheduler._dependencies.withdraw(tasks)
     for agent in newcomers:
         scheduler.unregister_agent(agent.agent_id)
     for other in scheduler.agents.values():
@@ -76,6 +92,11 @@ def _read(plan: Plan) -> "tuple[List[Agent], List[Task]]":
         for name in task.dependencies:
             if name not in names:
                 raise PlanError(f"task {task.task_id!r} waits for {name!r}, which nobody knows")
+    try:
+        _in_order(tasks)
+    except graphlib.CycleError as error:
+        circle = " -> ".join(map(repr, reversed(error.args[1])))
+        raise PlanError(f"the tasks wait for each other in a circle: {circle}") from None
     return agents, tasks
 
 

@@ -1,41 +1,62 @@
-"""Starting worker processes, and how they ended."""
+"""Starting worker processes, and how they ended.
+
+Every process is one of ``multiprocessing``, so whatever that can hand to a process (locks, queues, proxies
+of a manager) can be in ``initargs``, and all share one resource tracker: a segment of shared memory that a
+call looks at is not taken for its own. By default it is a fresh interpreter that leaves the main module
+alone; a program needs no ``if __name__ == "__main__"``.
+"""
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import io
 import os
+import pickle
 import signal
-import subprocess
+import socket
 import sys
-from typing import Any, Optional
+from multiprocessing import context as contexts
+from multiprocessing import popen_spawn_posix, process, reduction, resource_tracker, spawn, util
+from typing import Any, Callable, Iterator, List, Optional, Tuple
+
+import cloudpickle
 
 
 class Worker:
-    """A process that serves a line: a fresh interpreter, or one of a multiprocessing context."""
+    """A process that serves a line."""
 
-    def __init__(self, context: Any, descriptor: int) -> None:
-        self._process = _start_in(context, descriptor) if context else _start(descriptor)
+    def __init__(
+        self, context: Any, descriptor: int, initializer: Optional[Initializer]
+    ) -> None:
+        line = socket.socket(fileno=os.dup(descriptor))
+        try:
+            self.process = context.Process(
+                target=_serve, args=(line, initializer), daemon=False
+            )
+            with _no_interrupts():
+                self.process.start()
+        finally:
+            line.close()
 
     @property
     def pid(self) -> int:
         """Its id."""
-        return self._process.pid
+        return self.process.pid  # type: ignore[no-any-return]
 
     def kill(self) -> None:
         """Ends it now."""
-        try:
-            self._process.kill()
-        except (OSError, ValueError):
-            pass
+        with contextlib.suppress(OSError, ValueError):
+            self.process.kill()
 
     def wait(self, timeout: Optional[float] = None) -> Optional[int]:
         """Waits until it has ended. Returns its exit code; None if it has not."""
-        if not isinstance(self._process, subprocess.Popen):
-            self._process.join(timeout)
-            return self._process.exitcode  # type: ignore[no-any-return]
-        try:
-            return self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return None
+        self.process.join(timeout)
+        return self.process.exitcode  # type: ignore[no-any-return]
+
+    def has_ended(self) -> bool:
+        """Whether it is gone, whatever it left behind."""
+        return self.process.exitcode is not None
 
     def how_it_ended(self) -> str:
         """What to say of it."""
@@ -50,32 +71,120 @@ class Worker:
             return f"was killed by signal {-code}"
 
 
-def _start(descriptor: int) -> subprocess.Popen[bytes]:
-    """A fresh interpreter with the line as its standard input."""
-    start = f"import sys; sys.path[:] = {sys.path!r}; from loxley._worker import main; main()"
-    # In a session of its own, so that Ctrl-C in the terminal reaches only who waits there.
-    return subprocess.Popen(
-        [sys.executable, "-c", start], stdin=descriptor, start_new_session=True
+class Initializer:
+    """What each process does first. Where a process is not forked, it travels while the process is being
+    started, the only moment at which locks, queues and connections can; functions may travel by value."""
+
+    def __init__(self, function: Callable[..., Any], arguments: Tuple[Any, ...]) -> None:
+        self._function = function
+        self._arguments = arguments
+
+    def __call__(self) -> None:
+        self._function(*self._arguments)
+
+    def __reduce__(self) -> Any:
+        content = io.BytesIO()
+        _Pickler(content, pickle.HIGHEST_PROTOCOL).dump((self._function, self._arguments))
+        return _unpack_initializer, (content.getvalue(),)
+
+
+def _unpack_initializer(packed: bytes) -> Callable[[], None]:
+    # Unpickled when it is called, so that what goes wrong then is told as what goes wrong in it.
+    return lambda: Initializer(*pickle.loads(packed))()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """By value what cannot be imported, and with everything that multiprocessing can hand over."""
+
+    dispatch_table = collections.ChainMap(
+        reduction.ForkingPickler._extra_reducers,  # type: ignore[attr-defined]
+        cloudpickle.Pickler.dispatch_table,
     )
 
 
-def _start_in(context: Any, descriptor: int) -> Any:
-    """A process of a multiprocessing context. It finds the line in place of its standard input."""
-    import socket
+class _FreshPopen(popen_spawn_posix.Popen):
+    """Starts a fresh interpreter as ``spawn`` does, without the main module of this one."""
 
-    line = socket.socket(fileno=os.dup(descriptor))
+    #: The descriptors that the process gets, those of what it is handed included.
+    _fds: List[int]
+
+    def _launch(self, process_object: Any) -> None:
+        tracker: Any = resource_tracker.getfd()
+        self._fds.append(tracker)
+        content = io.BytesIO()
+        contexts.set_spawning_popen(self)
+        try:
+            reduction.dump(_preparation(process_object), content)
+            reduction.dump(process_object, content)
+        finally:
+            contexts.set_spawning_popen(None)
+        # The process reads what to do from one pipe, and closes the other when it ends.
+        to_read, to_write = os.pipe()
+        self.sentinel, ending = os.pipe()
+        try:
+            self.finalizer = util.Finalize(self, os.close, (self.sentinel,))
+            command = spawn.get_command_line(tracker_fd=tracker, pipe_handle=to_read)
+            self._fds.extend([to_read, ending])
+            self.pid = _spawn(spawn.get_executable(), command, self._fds)
+            os.close(to_read)
+            to_read = -1
+            with open(to_write, "wb", closefd=False) as file:
+                file.write(content.getbuffer())
+        finally:
+            for descriptor in (to_read, to_write, ending):
+                if descriptor >= 0:
+                    os.close(descriptor)
+
+
+#: Starts a program that gets some descriptors and no others. (What is said of its types is not so.)
+_spawn: Any = util.spawnv_passfds
+
+
+def _preparation(process_object: Any) -> Any:
+    """What a fresh interpreter should have in common with this one."""
+    return {
+        "name": process_object._name,
+        "authkey": process.current_process().authkey,
+        "sys_path": [path or os.curdir for path in sys.path],
+        "sys_argv": sys.argv,
+        "log_to_stderr": util._log_to_stderr,  # type: ignore[attr-defined]
+    }
+
+
+class FreshProcess(contexts.SpawnProcess):
+    """A process that is a fresh interpreter."""
+
+    @staticmethod
+    def _Popen(process_object: Any) -> Any:
+        return _FreshPopen(process_object)
+
+
+class FreshContext(contexts.SpawnContext):
+    """As ``multiprocessing.get_context("spawn")``, for processes that leave the main module alone."""
+
+    Process = FreshProcess
+
+
+@contextlib.contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """A process that is born meanwhile does not hear Ctrl-C before it is told not to."""
+    # Its start ends with a look whether interrupts are heard again: it must have happened before.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        process = context.Process(target=_serve_socket, args=(line,), daemon=False)
-        process.start()
+        yield
     finally:
-        line.close()
-    return process
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve_socket(line: Any) -> None:
+def _serve(line: socket.socket, initializer: Optional[Callable[[], None]]) -> None:
+    """What a worker process does."""
     from loxley import _worker
 
+    # Ctrl-C in the terminal reaches only who waits there.
+    with contextlib.suppress(OSError):
+        os.setsid()
     # A forked process has the lines of others too; only its own must stay open in it.
     os.dup2(line.fileno(), 0)
     line.close()
-    _worker.main()
+    _worker.main(initializer)

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import base64
 import concurrent.futures
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+import time
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple
 
-from loxley._client import EXCEPTION_MARK, PYTHON, task
-from loxley._core import ServingAgent
+from loxley._core import ServerClient, ServingAgent
 from loxley._executor import Executor
-from loxley._packing import dumps_exception, dumps_result, loads
+from loxley._packing import RemoteError, describe, dumps_exception, dumps_result
+from loxley._remote_calls import PYTHON, needed_results, unpack_call, unpack_named
+from loxley._task import RemoteTask
+from loxley._watching import EXCEPTION_MARK
 
 #: Whether a call succeeded, its result or what is said of it, and whether it would fail again.
 Answer = Tuple[bool, bytes, bool]
 
 #: An exception that is larger than this is told in words only.
 _EXCEPTION_MAX = 32 << 10
+#: How long a server that is away is waited for when a call needs results, in seconds.
+_AWAY_MAX = 120.0
 
 
 class Service:
@@ -33,6 +38,8 @@ class Service:
         processes: int,
     ) -> None:
         self._executor = Executor(processes)
+        self._server = ServerClient(access)
+        self._name = name
         offered: Dict[str, Callable[..., Any]] = {PYTHON: self._call_any}
         for title, function in functions.items():
             offered[title] = self._calling(function)
@@ -42,11 +49,36 @@ class Service:
         self._agent = ServingAgent(access, name, functions=offered, slots=processes, **profile)
 
     def _call_any(self, payload: bytes) -> _UnderWay:
-        return _UnderWay(self._executor.submit(_run_any, payload))
+        results = self._results(needed_results(payload))
+        return _UnderWay(self._executor.submit(_run_any, payload, results))
 
     def _calling(self, function: Callable[..., Any]) -> Callable[[bytes], _UnderWay]:
-        plain = function._function if isinstance(function, task) else function
-        return lambda payload: _UnderWay(self._executor.submit(_run_named, plain, payload))
+        plain = function.__wrapped__ if isinstance(function, RemoteTask) else function
+
+        def call(payload: bytes) -> _UnderWay:
+            results = self._results(needed_results(payload))
+            return _UnderWay(self._executor.submit(_run_named, plain, payload, results))
+
+        return call
+
+    def _results(self, tasks: Iterable[int]) -> Dict[int, bytes]:
+        """What a call depends on: those tasks have succeeded, or it would not have been given here."""
+        missing, found = list(tasks), {}
+        end = time.monotonic() + _AWAY_MAX
+        while missing:
+            try:
+                ends = self._server.ends(missing[:1000])
+            except ConnectionError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.5)
+                continue
+            new = {task: result for task, _, result, _, _ in ends if result is not None}
+            found.update(new)
+            if not new:
+                raise RemoteError(f"the results of tasks {missing} are gone from the server")
+            missing = [task for task in missing if task not in found]
+        return found
 
     def wait(self, timeout: Optional[float] = None) -> bool:
         """Waits until the agent ends; Ctrl-C works. Says whether it has."""
@@ -62,6 +94,10 @@ class Service:
             self._executor.kill_workers()
         self._agent.join(60.0)
         self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def __repr__(self) -> str:
+        state = "ended" if self._agent.join(0.0) else "serves"
+        return f"<Service of agent {self._name!r}: {state} {self._server.url}>"
 
     def __enter__(self) -> Service:
         return self
@@ -92,17 +128,19 @@ class _UnderWay:
         self._future.stop()
 
 
-def _run_any(payload: bytes) -> Answer:
+def _run_any(payload: bytes, results: Dict[int, bytes]) -> Answer:
     try:
-        function, arguments, keywords = loads(payload)
+        function, arguments, keywords = unpack_call(payload, results)
         return True, dumps_result(function(*arguments, **keywords)), False
     except Exception as error:
         return _failed(error)
 
 
-def _run_named(function: Callable[..., Any], payload: bytes) -> Answer:
+def _run_named(
+    function: Callable[..., Any], payload: bytes, results: Dict[int, bytes]
+) -> Answer:
     try:
-        arguments, keywords = loads(payload)
+        arguments, keywords = unpack_named(payload, results)
         return True, dumps_result(function(*arguments, **keywords)), False
     except Exception as error:
         return _failed(error)
@@ -110,7 +148,7 @@ def _run_named(function: Callable[..., Any], payload: bytes) -> Answer:
 
 def _failed(error: BaseException) -> Answer:
     packed = dumps_exception(error)
-    text = f"{type(error).__name__}: {error}"
+    text = describe(error)
     if len(packed) <= _EXCEPTION_MAX:
         text += EXCEPTION_MARK + base64.b64encode(packed).decode()
     return False, text.encode(), False

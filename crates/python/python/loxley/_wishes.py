@@ -25,6 +25,10 @@ class Wishes:
         self.speculate = speculate
         self.cost = cost
 
+    def __repr__(self) -> str:
+        said = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"Wishes({said})"
+
 
 def check_priority(priority: int) -> None:
     """Refuses what is no priority."""

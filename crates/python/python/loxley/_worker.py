@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import pickle
 import signal
 import sys
 import types
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional
 
 from loxley._core import WorkerLine
-from loxley._packing import CALL, ITEMS, dumps_exception, dumps_result, loads
+from loxley._packing import (
+    CALL,
+    ITEMS,
+    Arrived,
+    Packed,
+    dumps_exception,
+    loads,
+    pack_result,
+    unpack_error,
+)
 
 
-def main() -> None:
+def main(initializer: Optional[Callable[[], None]]) -> None:
     """Serves the line on standard input until it ends."""
     line = WorkerLine()
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -23,25 +33,29 @@ def main() -> None:
     os.close(nothing)
     # Ctrl-C is for the process in front of which somebody sits; it decides what becomes of this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     # What is defined in the main module over there must not be looked for in this one.
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
-        limit = _set_up(line.setup())
+        limit = _set_up(line.setup(), initializer)
     except BaseException as error:
+        # Told where a program that knows `ProcessPoolExecutor` listens for it.
+        logger = logging.getLogger("concurrent.futures")
+        logger.critical("Exception in initializer:", exc_info=True)
         line.ready(dumps_exception(error))
         return
+    del initializer
     line.ready(None)
     _serve(line, limit)
 
 
-def _set_up(setup: bytes) -> Optional[int]:
-    folder, arguments, limit, packed = pickle.loads(setup)
+def _set_up(setup: bytes, initializer: Optional[Callable[[], None]]) -> Optional[int]:
+    folder, arguments, limit = pickle.loads(setup)
     sys.argv = arguments
     with contextlib.suppress(OSError):
         os.chdir(folder or ".")
-    initializer, initargs = loads(packed)
     if initializer is not None:
-        initializer(*initargs)
+        initializer()
     return limit  # type: ignore[no-any-return]
 
 
@@ -52,31 +66,46 @@ def _serve(line: WorkerLine, limit: Optional[int]) -> None:
         call = line.next()
         if call is None:
             return
-        lease, number, shape, payload, forgotten = call
+        lease, number, shape, payload, segment, forgotten = call
         del call
         for old in forgotten or ():
             functions.pop(old, None)
         try:
+            arrived = Arrived(payload, segment)
+            del payload
             function = functions.get(number)
             if function is None:
-                function = functions[number] = loads(line.function(number))
-            result = _run(function, shape, payload)
-            line.done(lease, True, result)
+                function = functions[number] = _unpickled("the function", line.function(number))
+            result = _run(function, shape, arrived)
+            bytes_, shared = result.ship(line)
+            line.done(lease, True, bytes_, shared is not None)
         except BaseException as error:
-            line.done(lease, False, dumps_exception(error))
+            line.done(lease, False, dumps_exception(error), False)
         # Nothing of a call stays here while the next one is waited for.
-        function = result = payload = b""  # type: ignore[assignment]
+        function = result = arrived = bytes_ = b""  # type: ignore[assignment]
         count += 1
     line.retire()
 
 
-def _run(function: Callable[..., Any], shape: int, payload: bytes) -> bytes:
+def _unpickled(what: str, payload: bytes) -> Any:
+    try:
+        return loads(payload)
+    except BaseException as problem:
+        raise unpack_error(what, problem) from problem
+
+
+def _run(function: Callable[..., Any], shape: int, arrived: Arrived) -> Packed:
+    try:
+        given = arrived.unpack()
+    except BaseException as problem:
+        raise unpack_error("the arguments of the call", problem) from problem
     if shape == CALL:
-        arguments, keywords = loads(payload)
-        return dumps_result(function(*arguments, **keywords))
-    items = loads(payload)
+        arguments, keywords = given
+        del given
+        return pack_result(function(*arguments, **keywords))
     values: List[Any] = []
-    calls = map(function, items) if shape == ITEMS else itertools.starmap(function, items)
+    calls = map(function, given) if shape == ITEMS else itertools.starmap(function, given)
+    del given
     error: Optional[BaseException] = None
     try:
         values.extend(calls)
@@ -85,15 +114,15 @@ def _run(function: Callable[..., Any], shape: int, payload: bytes) -> bytes:
     return _packed(values, error)
 
 
-def _packed(values: List[Any], error: Optional[BaseException]) -> bytes:
+def _packed(values: List[Any], error: Optional[BaseException]) -> Packed:
     """Results of several calls, and what was raised after them; what came before it counts."""
     try:
-        return dumps_result((values, None if error is None else dumps_exception(error)))
-    except Exception as problem:
+        return pack_result((values, None if error is None else dumps_exception(error)))
+    except BaseException as problem:
         # One of them cannot travel: as many as can, and why the next one cannot.
         error = problem
     good = 0
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(BaseException):
         for good, value in enumerate(values):
-            dumps_result(value)
-    return dumps_result((values[:good], dumps_exception(error)))
+            pack_result(value)
+    return pack_result((values[:good], dumps_exception(error)))

@@ -17,6 +17,7 @@ import os
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from loxley import _core
+from loxley._html import table
 
 Record = Dict[str, Any]
 
@@ -97,6 +98,10 @@ class Run:
                 linewidth=0.3,
                 label=kind,
             )
+
+    def _repr_html_(self) -> str:
+        flat = [(name, value) for name, value in self.statistics.items() if not isinstance(value, (dict, list))]
+        return table(repr(self), ["figure", "value"], flat)
 
     def __repr__(self) -> str:
         seconds = self.statistics["makespan_s"]

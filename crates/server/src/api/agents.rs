@@ -51,6 +51,27 @@ pub(super) async fn drain(
     Ok(Json(context.handle.agent(id).await?))
 }
 
+/// Have the name of an agent that is not here be anybody's again.
+///
+/// A name belongs to the token with which an agent first came under it: no other gets in by that name.
+#[utoipa::path(
+    post, path = "/v1/agents/{id}/forget", tag = "agents",
+    params(("id" = u64, Path, description = "Its number.")),
+    responses(
+        (status = 200, description = "As it is now.", body = AgentInfo),
+        (status = 404, description = "There is none.", body = ErrorBody),
+        (status = 409, description = "It is here, or may come back.", body = ErrorBody),
+    )
+)]
+pub(super) async fn forget(
+    State(context): State<Context>,
+    Number(id): Number,
+) -> Result<Json<AgentInfo>, Refusal> {
+    let id = AgentId(id);
+    context.handle.forget_agent(id).await?;
+    Ok(Json(context.handle.agent(id).await?))
+}
+
 /// End an agent now. What it ran is killed and goes to others.
 #[utoipa::path(
     post, path = "/v1/agents/{id}/stop", tag = "agents",

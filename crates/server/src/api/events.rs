@@ -4,20 +4,32 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::HeaderMap;
 use axum::response::Sse;
 use axum::response::sse::{self, KeepAlive};
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use loxley_api::{Event, EventKind};
+use serde::Deserialize;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::Context;
+use super::extract::Params;
+use crate::{Caller, Context};
 
 /// So often somebody who hears nothing hears at least that the connection stands.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Which events are wanted.
+#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EventParams {
+    /// Only the ends of tasks and of jobs, and word of events that are missing.
+    #[serde(default)]
+    only_ends: bool,
+}
 
 /// What happens, while it happens.
 ///
@@ -25,12 +37,17 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// first how many events are missing, if any. So does a reader who is too slow.
 #[utoipa::path(
     get, path = "/v1/events", tag = "events",
-    params(("Last-Event-ID" = Option<u64>, Header, description = "The last one that was seen.")),
+    params(
+        ("Last-Event-ID" = Option<u64>, Header, description = "The last one that was seen."),
+        EventParams,
+    ),
     responses((status = 200, description = "For as long as the connection stands.", content_type = "text/event-stream", body = Event))
 )]
 pub(super) async fn stream(
     State(context): State<Context>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
+    Params(params): Params<EventParams>,
 ) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>>> {
     let last = headers.get("last-event-id");
     let last = last.and_then(|value| value.to_str().ok()?.parse().ok());
@@ -38,10 +55,14 @@ pub(super) async fn stream(
         events: context.handle.subscribe(),
         last,
         held_back: None,
+        only_ends: params.only_ends,
     };
-    let stream = unfold(reader, async |mut reader| {
-        let event = reader.next().await?;
-        Some((Ok(as_sse(&event)), reader))
+    let stream = unfold((reader, caller), async |(mut reader, caller)| {
+        let event = tokio::select! {
+            event = reader.next() => event?,
+            () = caller.revoked() => return None,
+        };
+        Some((Ok(as_sse(&event)), (reader, caller)))
     });
     Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
 }
@@ -59,22 +80,36 @@ struct Reader {
     last: Option<u64>,
     /// An event that comes after word of those that are missing before it.
     held_back: Option<Arc<Event>>,
+    only_ends: bool,
 }
 
 impl Reader {
     async fn next(&mut self) -> Option<Arc<Event>> {
         if let Some(event) = self.held_back.take() {
             self.last = Some(event.sequence);
-            return Some(event);
+            if self.is_wanted(&event) {
+                return Some(event);
+            }
         }
         loop {
             match self.events.recv().await {
-                Ok(event) => return Some(self.in_order(event)),
+                Ok(event) => {
+                    let event = self.in_order(event);
+                    if self.is_wanted(&event) {
+                        return Some(event);
+                    }
+                }
                 // The gap shows at the next event.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
             }
         }
+    }
+
+    fn is_wanted(&self, event: &Event) -> bool {
+        use EventKind::{JobEnded, Missed, TaskEnded};
+        let kind = &event.kind;
+        !self.only_ends || matches!(kind, TaskEnded { .. } | JobEnded { .. } | Missed { .. })
     }
 
     /// The event, or word of what is missing before it.

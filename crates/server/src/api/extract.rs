@@ -60,11 +60,7 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Bo
                 .with_help("send the header Content-Type: application/json")
                 .into());
         }
-        let reading = Bytes::from_request(request, state);
-        let bytes = tokio::time::timeout(BODY_TIME, reading)
-            .await
-            .map_err(|_| ApiError::new(ErrorCode::Timeout, "the body took too long to arrive"))?
-            .map_err(|rejection| unread(&rejection))?;
+        let bytes = read_body(request, state).await?;
         let is_large = bytes.len() > LARGE_BODY_BYTES;
         let parse = move || serde_json::from_slice(&bytes);
         let parsed = if is_large {
@@ -77,6 +73,18 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Bo
         let value = parsed.map_err(|wrong| ApiError::invalid(format!("the body: {wrong}")))?;
         Ok(Self(value))
     }
+}
+
+/// The bytes of a body, within its limit and its time.
+pub(super) async fn read_body<S: Send + Sync>(
+    request: Request,
+    state: &S,
+) -> Result<Bytes, ApiError> {
+    let reading = Bytes::from_request(request, state);
+    tokio::time::timeout(BODY_TIME, reading)
+        .await
+        .map_err(|_| ApiError::new(ErrorCode::Timeout, "the body took too long to arrive"))?
+        .map_err(|rejection| unread(&rejection))
 }
 
 fn is_json(request: &Request) -> bool {

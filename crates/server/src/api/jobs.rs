@@ -4,8 +4,8 @@ use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use loxley_api::{
-    ApiError, ErrorBody, ErrorCode, JobFilter, JobInfo, JobRequest, Page, TaskFilter, TaskInfo,
-    TaskState,
+    ApiError, ErrorBody, ErrorCode, ExtendRequest, Figures, JobFilter, JobInfo, JobRequest, Page,
+    TaskFilter, TaskInfo, TaskState,
 };
 use loxley_model::JobId;
 use loxley_policy::Selection;
@@ -33,6 +33,7 @@ pub(super) struct SubmitParams {
         (status = 201, description = "Accepted.", body = JobInfo),
         (status = 400, description = "It makes no sense; the message names the place.", body = ErrorBody),
         (status = 403, description = "It names a user for whom the token does not count.", body = ErrorBody),
+        (status = 409, description = "Its key was used for another content.", body = ErrorBody),
         (status = 413, description = "Too large.", body = ErrorBody),
         (status = 503, description = "The server drains or stops.", body = ErrorBody),
     )
@@ -71,8 +72,13 @@ async fn until_over(
 )]
 pub(super) async fn list(
     State(context): State<Context>,
-    Params(filter): Params<JobFilter>,
+    Extension(caller): Extension<Caller>,
+    Params(mut filter): Params<JobFilter>,
 ) -> Result<Json<Page<JobInfo>>, Refusal> {
+    if context.sees_only_own(&caller) {
+        let user = caller.act_for(filter.user.as_deref())?;
+        filter.user = Some(user.to_owned());
+    }
     Ok(Json(context.handle.jobs(filter).await?))
 }
 
@@ -89,6 +95,22 @@ pub(super) async fn info(
     Number(id): Number,
 ) -> Result<Json<JobInfo>, Refusal> {
     Ok(Json(context.handle.job(JobId(id)).await?))
+}
+
+/// How balanced a job was, of what is over of it.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}/figures", tag = "jobs",
+    params(("id" = u64, Path, description = "Its number.")),
+    responses(
+        (status = 200, description = "As far as it is over.", body = Figures),
+        (status = 404, description = "There is none.", body = ErrorBody),
+    )
+)]
+pub(super) async fn figures(
+    State(context): State<Context>,
+    Number(id): Number,
+) -> Result<Json<Figures>, Refusal> {
+    Ok(Json(context.handle.job_figures(JobId(id)).await?))
 }
 
 /// Wait for the end of a job.
@@ -147,6 +169,42 @@ pub(super) async fn cancel(
         context.handle.cancel(Selection::Job(id)).await?;
     }
     Ok(Json(context.handle.job(id).await?))
+}
+
+/// Add entries to an array of a job that is open.
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/entries", tag = "jobs",
+    params(("id" = u64, Path, description = "Its number.")), request_body = ExtendRequest,
+    responses(
+        (status = 200, description = "As it is now.", body = JobInfo),
+        (status = 400, description = "They make no sense, or there is no such array.", body = ErrorBody),
+        (status = 404, description = "There is no such job that is not over.", body = ErrorBody),
+        (status = 409, description = "The job is not open.", body = ErrorBody),
+    )
+)]
+pub(super) async fn extend(
+    State(context): State<Context>,
+    Number(id): Number,
+    Body(request): Body<ExtendRequest>,
+) -> Result<Json<JobInfo>, Refusal> {
+    Ok(Json(context.handle.extend(JobId(id), request).await?))
+}
+
+/// Add nothing more to an open job: it is over when its last task is.
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/close", tag = "jobs",
+    params(("id" = u64, Path, description = "Its number.")),
+    responses(
+        (status = 200, description = "As it is now.", body = JobInfo),
+        (status = 404, description = "There is none.", body = ErrorBody),
+        (status = 409, description = "The job is not open.", body = ErrorBody),
+    )
+)]
+pub(super) async fn close(
+    State(context): State<Context>,
+    Number(id): Number,
+) -> Result<Json<JobInfo>, Refusal> {
+    Ok(Json(context.handle.close(JobId(id)).await?))
 }
 
 /// Give the failed tasks of a job another chance.

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
-use loxley_api::{AgentInfo, FleetInfo};
+use loxley_api::{AgentInfo, BalanceFigure, Figures, FleetInfo};
 
 use super::extract::Refusal;
 use crate::Context;
@@ -20,6 +20,7 @@ pub(super) async fn metrics(State(context): State<Context>) -> Result<impl IntoR
     let agents = context.handle.agents().await?;
     let mut page = Page::default();
     page.fleet(&fleet);
+    page.figures(&context.handle.figures().await?);
     page.agents(&agents);
     page.gauge(
         "loxley_jobs_open",
@@ -143,6 +144,95 @@ impl Page {
         self.waits(fleet);
     }
 
+    /// How balanced the fleet was in the last five to ten minutes. What is unknown has no line.
+    fn figures(&mut self, figures: &Figures) {
+        let name = "loxley_balance";
+        self.head(name, "Balance of the last minutes, by figure", "gauge");
+        let known = |figure: &&BalanceFigure| figure.value.is_some();
+        for figure in figures.balance.iter().filter(known) {
+            let value = figure.value.unwrap_or_default();
+            self.value(name, &[("figure", &word(&figure.name))], value);
+        }
+        let name = "loxley_balance_target";
+        self.head(
+            name,
+            "What each figure of the balance should reach",
+            "gauge",
+        );
+        for figure in &figures.balance {
+            let side = if figure.is_above { "above" } else { "below" };
+            let labels = [("figure", word(&figure.name)), ("side", side.to_owned())];
+            let labels = labels
+                .each_ref()
+                .map(|(label, value)| (*label, value.as_str()));
+            self.value(name, &labels, figure.target);
+        }
+        let name = "loxley_balance_met";
+        self.head(
+            name,
+            "Whether each figure reaches its target; absent where there is too little to judge",
+            "gauge",
+        );
+        for figure in &figures.balance {
+            let met = match figure.verdict.as_str() {
+                "met" => 1,
+                "missed" => 0,
+                _ => continue,
+            };
+            self.value(name, &[("figure", &word(&figure.name))], met);
+        }
+        let name = "loxley_assign_seconds";
+        self.head(
+            name,
+            "From being ready to being given to an agent, in the last minutes",
+            "gauge",
+        );
+        for (quantile, value) in [
+            ("0.5", figures.assign_p50_sec),
+            ("0.99", figures.assign_p99_sec),
+        ] {
+            if let Some(value) = value {
+                self.value(name, &[("quantile", quantile)], value);
+            }
+        }
+        for (name, help, value) in [
+            (
+                "loxley_figures_window_seconds",
+                "Of how long the figures of the last minutes are",
+                Some(figures.window_sec),
+            ),
+            (
+                "loxley_idle_slot_seconds",
+                "For how long slots stood idle in the last minutes, all together",
+                Some(figures.idle_sec),
+            ),
+            (
+                "loxley_completion_rate",
+                "Tasks that ended, for each second of the last minutes",
+                figures.tasks_per_sec,
+            ),
+            (
+                "loxley_task_mean_seconds",
+                "How long tasks ran on average in the last minutes",
+                figures.task_mean_sec,
+            ),
+            (
+                "loxley_steal_rate",
+                "Tasks that an idle agent took, for each that ended in the last minutes",
+                figures.steal_rate,
+            ),
+            (
+                "loxley_steal_mean_seconds",
+                "From asking for a task to having it, on average in the last minutes",
+                figures.steal_mean_sec,
+            ),
+        ] {
+            if let Some(value) = value {
+                self.gauge(name, help, value);
+            }
+        }
+    }
+
     /// From queued to started, as a histogram.
     fn waits(&mut self, fleet: &FleetInfo) {
         let name = "loxley_task_wait_seconds";
@@ -234,6 +324,11 @@ impl Page {
     fn write(&mut self, text: fmt::Arguments<'_>) {
         self.text.write_fmt(text).expect("memory takes every line");
     }
+}
+
+/// The name of a figure as one word.
+fn word(name: &str) -> String {
+    name.replace([' ', '-'], "_")
 }
 
 /// Names come from outside; a quote in one must not end the label.

@@ -18,6 +18,7 @@ mod guard;
 mod jobs;
 mod metrics;
 mod openapi;
+mod results;
 mod server;
 mod tasks;
 mod tokens;
@@ -28,8 +29,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
-use axum::middleware::from_fn;
-use loxley_api::{ApiError, BODY_BYTES_MAX, ErrorCode, Permission};
+use axum::middleware::{from_fn, from_fn_with_state};
+use loxley_api::{ApiError, BODY_BYTES_MAX, ErrorCode, PIECE_BYTES_MAX, Permission};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -44,6 +45,7 @@ const SMALL_BODY_BYTES_MAX: usize = 1 << 20;
 
 /// Everything, ready to be served to callers that the gate let in.
 pub fn router(context: Context) -> Router {
+    let own = from_fn_with_state(context.clone(), guard::own);
     let (routes, document) = routes().with_state(context).split_for_parts();
     let document = Arc::new(openapi::print(&document));
     Router::new()
@@ -52,7 +54,7 @@ pub fn router(context: Context) -> Router {
             axum::routing::get(move || openapi::serve(Arc::clone(&document))),
         )
         .route("/healthz", axum::routing::get(server::healthz))
-        .merge(routes)
+        .merge(routes.layer(own))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn(guard::log))
@@ -69,6 +71,7 @@ fn routes() -> OpenApiRouter<Context> {
     let look = OpenApiRouter::with_openapi(openapi::Document::openapi())
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::info))
+        .routes(routes!(jobs::figures))
         .routes(routes!(jobs::wait))
         .routes(routes!(jobs::tasks))
         .routes(routes!(tasks::info))
@@ -80,6 +83,7 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(agents::info))
         .routes(routes!(server::info))
         .routes(routes!(server::health))
+        .routes(routes!(server::figures))
         .routes(routes!(server::config))
         .routes(routes!(events::stream))
         .routes(routes!(metrics::metrics))
@@ -88,6 +92,8 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(jobs::submit))
         .routes(routes!(jobs::cancel))
         .routes(routes!(jobs::retry))
+        .routes(routes!(jobs::extend))
+        .routes(routes!(jobs::close))
         .routes(routes!(tasks::cancel))
         .routes(routes!(tasks::retry))
         .route_layer(from_fn(guard::needs(Permission::Submit)))
@@ -95,6 +101,7 @@ fn routes() -> OpenApiRouter<Context> {
     let administer = OpenApiRouter::new()
         .routes(routes!(agents::drain))
         .routes(routes!(agents::stop))
+        .routes(routes!(agents::forget))
         .routes(routes!(server::drain))
         .routes(routes!(server::stop))
         .routes(routes!(server::reload))
@@ -103,7 +110,23 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(tokens::revoke))
         .route_layer(from_fn(guard::needs(Permission::Administer)))
         .layer(DefaultBodyLimit::max(SMALL_BODY_BYTES_MAX));
-    look.merge(submit).merge(administer)
+    // An agent reads what its tasks depend on, and writes what they return.
+    let read_results = OpenApiRouter::new()
+        .routes(routes!(results::ends))
+        .routes(routes!(results::read))
+        .route_layer(from_fn(guard::needs_one_of([
+            Permission::Look,
+            Permission::RunTasks,
+        ])))
+        .layer(DefaultBodyLimit::max(SMALL_BODY_BYTES_MAX));
+    let write_results = OpenApiRouter::new()
+        .routes(routes!(results::write))
+        .route_layer(from_fn(guard::needs(Permission::RunTasks)))
+        .layer(DefaultBodyLimit::max(PIECE_BYTES_MAX));
+    look.merge(submit)
+        .merge(administer)
+        .merge(read_results)
+        .merge(write_results)
 }
 
 async fn not_found(uri: Uri) -> Refusal {

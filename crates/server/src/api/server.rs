@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use loxley_api::{ApiError, ConfigRequest, ErrorBody, Health, ServerInfo};
+use loxley_api::{ApiError, ConfigRequest, ErrorBody, Figures, Health, ServerInfo};
 
 use super::extract::{Body, Refusal};
 use crate::Context;
@@ -24,6 +24,15 @@ pub(super) async fn info(State(context): State<Context>) -> Result<Json<ServerIn
 )]
 pub(super) async fn health(State(context): State<Context>) -> Result<Json<Health>, Refusal> {
     Ok(Json(context.handle.health().await?))
+}
+
+/// How balanced the fleet was in the last five to ten minutes.
+#[utoipa::path(
+    get, path = "/v1/figures", tag = "server",
+    responses((status = 200, description = "Of all jobs together.", body = Figures))
+)]
+pub(super) async fn figures(State(context): State<Context>) -> Result<Json<Figures>, Refusal> {
+    Ok(Json(context.handle.figures().await?))
 }
 
 /// Whether anybody is there: for load balancers, which have no token. Says nothing else.
@@ -52,15 +61,16 @@ pub(super) async fn reload(
     State(context): State<Context>,
     Body(request): Body<ConfigRequest>,
 ) -> Result<Json<ConfigRequest>, Refusal> {
-    let parsed = loxley_config::parse_bytes(request.yaml.as_bytes());
-    let config = parsed.map_err(|mistakes| ApiError::invalid(mistakes.to_string()))?;
+    let parsed = loxley_config::parse_server_bytes(request.yaml.as_bytes());
+    let (config, settings) = parsed.map_err(|mistakes| ApiError::invalid(mistakes.to_string()))?;
     context.handle.reload(config).await?;
+    context.set_settings(settings)?;
     in_force(&context).await
 }
 
 async fn in_force(context: &Context) -> Result<Json<ConfigRequest>, Refusal> {
     let config = context.handle.config().await?;
-    let yaml = loxley_config::to_yaml(&config);
+    let yaml = loxley_config::server_yaml(&config, &context.settings());
     Ok(Json(ConfigRequest { yaml }))
 }
 

@@ -92,6 +92,9 @@ pub(super) async fn output(
 }
 
 /// The result of a task: what its function returned, or the value of its fallback.
+///
+/// A result that is too large for the journal is a reference, `loxley-result:NAME:LENGTH`: its pieces are at
+/// `/v1/tasks/{id}/results/NAME`. Clients bring it by themselves.
 #[utoipa::path(
     get, path = "/v1/tasks/{id}/result", tag = "tasks",
     params(("id" = u64, Path, description = "Its number.")),

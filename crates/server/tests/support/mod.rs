@@ -7,17 +7,24 @@
 )]
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use loxley_agent::{Agent, AgentError, AgentOptions, Functions, Stopper};
 use loxley_api::{
     Access, CommandRequest, Entries, FunctionRequest, JobInfo, JobRequest, TaskRequest, Work,
+    client_config,
 };
 use loxley_model::{JobId, Span};
 use loxley_policy::Config;
-use loxley_server::engine::Handle;
+use loxley_server::decider::Handle;
 use loxley_server::{Server, ServerError, ServerOptions};
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::transport::{Channel, Endpoint, Uri};
 
 /// Nothing takes longer than this unless it hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -144,4 +151,33 @@ pub(crate) fn array(task: TaskRequest, last: u64) -> JobRequest {
         }),
         ..task
     }])
+}
+
+/// Where a server listens.
+pub(crate) fn address(access: &Access) -> String {
+    access.url.trim_start_matches("https://").to_owned()
+}
+
+/// A connection to it.
+pub(crate) async fn tls(access: &Access, protocol: &str) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut config = client_config(access.certificate_sha256);
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let stream = TcpStream::connect(address(access)).await?;
+    let name = ServerName::try_from("loxley").expect("a name");
+    TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+}
+
+/// The way of agents.
+pub(crate) async fn channel(access: &Access) -> Channel {
+    let access = access.clone();
+    let connector = tower::service_fn(move |_: Uri| {
+        let access = access.clone();
+        async move { tls(&access, "h2").await.map(hyper_util::rt::TokioIo::new) }
+    });
+    Endpoint::from_static("https://loxley")
+        .connect_with_connector(connector)
+        .await
+        .expect("the server is there")
 }

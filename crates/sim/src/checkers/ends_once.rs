@@ -95,7 +95,7 @@ impl Observer for EndsOnce {
                 task,
                 ok: true,
             } => self.entries[task as usize].finished_by.push(worker),
-            Happening::Ended { task, ok, by } => self.ended(now, task, ok, by),
+            Happening::Ended { task, ok, by, .. } => self.ended(now, task, ok, by),
             _ => {}
         }
     }

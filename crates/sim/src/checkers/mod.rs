@@ -5,7 +5,12 @@
 
 mod capability;
 mod conservation;
+mod copies;
+mod deadlines;
 mod ends_once;
+mod fallbacks;
+mod idle;
+mod liveness;
 mod memory;
 mod one_at_a_time;
 mod precedence;
@@ -17,7 +22,12 @@ use thiserror::Error;
 
 pub use self::capability::Capability;
 pub use self::conservation::Conservation;
+pub use self::copies::Copies;
+pub use self::deadlines::Deadlines;
 pub use self::ends_once::EndsOnce;
+pub use self::fallbacks::Fallbacks;
+pub use self::idle::Idle;
+pub use self::liveness::Liveness;
 pub use self::memory::Memory;
 pub use self::one_at_a_time::OneAtATime;
 pub use self::precedence::Precedence;
@@ -108,7 +118,12 @@ pub struct FleetCheckers {
     one_at_a_time: OneAtATime,
     capability: Capability,
     protection: Protection,
+    deadlines: Deadlines,
+    liveness: Liveness,
+    fallbacks: Fallbacks,
     memory: Option<Memory>,
+    copies: Option<Copies>,
+    idle: Option<Idle>,
 }
 
 impl FleetCheckers {
@@ -124,7 +139,12 @@ impl FleetCheckers {
             one_at_a_time: OneAtATime::new(slots),
             capability: Capability::new(setup, Arc::clone(tasks)),
             protection: Protection::new(setup, Arc::clone(tasks)),
+            deadlines: Deadlines::new(setup, Arc::clone(tasks)),
+            liveness: Liveness::new(setup),
+            fallbacks: Fallbacks::new(tasks),
             memory: exact.then(|| Memory::new(setup, Arc::clone(tasks))),
+            copies: Copies::new(setup),
+            idle: Idle::new(setup, tasks),
         }
     }
 
@@ -134,6 +154,11 @@ impl FleetCheckers {
         self.one_at_a_time.verdict()?;
         self.capability.verdict()?;
         self.protection.verdict()?;
+        self.deadlines.verdict()?;
+        self.liveness.verdict()?;
+        self.fallbacks.verdict()?;
+        self.copies.as_ref().map_or(Ok(()), Copies::verdict)?;
+        self.idle.as_ref().map_or(Ok(()), Idle::verdict)?;
         self.memory.as_ref().map_or(Ok(()), Memory::verdict)
     }
 }
@@ -144,6 +169,11 @@ impl Observer for FleetCheckers {
         self.one_at_a_time.see(now, happening);
         self.capability.see(now, happening);
         self.protection.see(now, happening);
+        self.deadlines.see(now, happening);
+        self.liveness.see(now, happening);
+        self.fallbacks.see(now, happening);
+        self.copies.see(now, happening);
+        self.idle.see(now, happening);
         self.memory.see(now, happening);
     }
 }

@@ -1,4 +1,5 @@
-//! Urgent tasks are not stolen, and no task is passed on for ever [S6, S15].
+//! Urgent tasks are not stolen, and no task is passed on for ever [S6, S15], except to somebody who starts
+//! it at once.
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ pub struct Protection {
     books: Books,
     tasks: Arc<FleetTasks>,
     protected_from: Option<Priority>,
+    rescue: bool,
     moves_max: Option<u32>,
     moves: Vec<u32>,
 }
@@ -32,6 +34,7 @@ impl Protection {
             books: Books::new("urgent tasks stay, and nobody is passed on for ever"),
             protected_from: (rules.preserve_high_priority && !reconfigured)
                 .then_some(rules.high_priority_threshold),
+            rescue: rules.rescue_high_priority,
             moves_max: (!reconfigured).then_some(setup.config.guards.max_moves),
             moves: vec![0; tasks.len()],
             tasks,
@@ -52,9 +55,11 @@ impl Observer for Protection {
                 to,
                 task,
                 stolen: true,
+                given,
             } => {
                 let priority = self.tasks.spec(task as usize).priority;
-                let free = self.protected_from.is_none_or(|level| priority < level);
+                let free = self.protected_from.is_none_or(|level| priority < level)
+                    || (given && self.rescue);
                 self.books.require(free, now, || {
                     format!(
                         "task {task} of priority {} was taken from agent {from} by agent {to}",
@@ -64,7 +69,7 @@ impl Observer for Protection {
                 let moves = &mut self.moves[task as usize];
                 *moves += 1;
                 let max = self.moves_max.unwrap_or(u32::MAX);
-                self.books.require(*moves <= max, now, || {
+                self.books.require(given || *moves <= max, now, || {
                     format!("task {task} was stolen {moves} times, and {max} is the most")
                 });
             }

@@ -78,6 +78,9 @@ pub struct Spawning {
     /// At which share of the parent's run they appear.
     #[serde(default = "half")]
     pub at: f64,
+    /// Their work; drawn as their parent's was when left out.
+    #[serde(default)]
+    pub work: Option<Distribution>,
 }
 
 fn half() -> f64 {

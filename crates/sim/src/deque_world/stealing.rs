@@ -103,6 +103,7 @@ impl<O: Observer> DequeWorld<'_, O> {
                 to: worker,
                 task: u64::from(task.id),
                 stolen: true,
+                given: false,
             },
         );
         task

@@ -60,12 +60,18 @@ impl<O: Observer> DequeWorld<'_, O> {
                 let deeper = self.tables.depths[parent.id as usize] > 0;
                 (if deeper { *fan_out } else { 0 }, 1.0, *work)
             }
-            (Load::Stream { work, .. }, Some(spawning)) => {
-                (family(spawning, &mut rng), spawning.at, *work)
-            }
+            (Load::Stream { work, .. }, Some(spawning)) => (
+                family(spawning, &mut rng),
+                spawning.at,
+                spawning.work.unwrap_or(*work),
+            ),
             (_, Some(spawning)) => {
                 let same = crate::Distribution::Fixed(crate::time::seconds(parent.work));
-                (family(spawning, &mut rng), spawning.at, same)
+                (
+                    family(spawning, &mut rng),
+                    spawning.at,
+                    spawning.work.unwrap_or(same),
+                )
             }
             (_, None) => unreachable!("only loads with children plan a spawn"),
         };

@@ -1,6 +1,6 @@
 //! What agents do: register, run what they are given, give it back, ask for more.
 
-use loxley_model::{Dispatch, Lease, TaskId};
+use loxley_model::{Dispatch, Failure, Lease, Outcome, TaskId};
 
 use super::agent_model::{GiveUp, Held, Running};
 use super::network::Body;
@@ -128,6 +128,8 @@ impl<O: Observer> FleetWorld<'_, O> {
         let saved = self.saved.get(&held.task).copied().unwrap_or(0);
         let left = self.tasks.work()[held.task.0 as usize] - saved;
         let duration = self.duration(agent, left);
+        let limit = self.tasks.behaviour(held.task).time_limit;
+        let duration = duration.min(limit.unwrap_or(Nanos::MAX));
         Running::new(held, self.now, left, duration)
     }
 
@@ -170,18 +172,32 @@ impl<O: Observer> FleetWorld<'_, O> {
         let took = self.now - run.started;
         self.totals[agent as usize].busy += took;
         self.statistics.durations.record(took);
-        let ok = !self.agents[agent as usize].is_fickle || !self.fails(agent);
+        let outcome = self.outcome(agent, run.held.task, took);
         self.observer.see(
             self.now,
             &Happening::Finished {
                 worker: agent,
                 task: run.held.task.0,
-                ok,
+                ok: outcome == Outcome::Succeeded,
             },
         );
-        self.send(agent, Body::Finished(run.held, ok));
+        self.send(agent, Body::Finished(run.held, outcome));
         self.run_next(agent);
         self.ask_after_the_news(agent);
+    }
+
+    /// How an attempt ends that took so long.
+    fn outcome(&mut self, agent: u32, task: TaskId, took: Nanos) -> Outcome {
+        let behaviour = self.tasks.behaviour(task);
+        if behaviour.time_limit.is_some_and(|limit| took >= limit) {
+            return Outcome::Failed(Failure::TimeLimit);
+        }
+        let is_told_to_fail = self.books[task.0 as usize].runs <= behaviour.failures;
+        let fails_by_chance = self.agents[agent as usize].is_fickle && self.fails(agent);
+        if is_told_to_fail || fails_by_chance {
+            return Outcome::Failed(Failure::Error);
+        }
+        Outcome::Succeeded
     }
 
     /// Whether chance has an attempt of this agent fail.

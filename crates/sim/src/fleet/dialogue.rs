@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use loxley_model::{AgentId, TaskId, Time};
+use loxley_model::{AgentId, NameId, TaskId, Time};
 use loxley_policy::{Action, Ending, Input, InputError, Reason, Report};
 
 use super::agent_model::Held;
@@ -20,12 +20,24 @@ impl<O: Observer> FleetWorld<'_, O> {
         };
         let mut actions = std::mem::take(&mut self.actions);
         let time = Time(self.now.saturating_sub(skew));
+        let told = self.setup.verify.then(|| input.clone());
         self.scheduler.handle(time, input, &mut actions);
+        if let (Some(told), Err(wrong)) = (told, self.verify()) {
+            panic!("after {told:?}: {wrong}");
+        }
         for action in &actions {
             self.carry_out(action);
         }
         actions.clear();
         self.actions = actions;
+    }
+
+    fn verify(&mut self) -> Result<(), &'static str> {
+        if self.setup.verify {
+            self.scheduler.verify()
+        } else {
+            Ok(())
+        }
     }
 
     fn carry_out(&mut self, action: &Action) {
@@ -37,20 +49,20 @@ impl<O: Observer> FleetWorld<'_, O> {
                 reason,
                 ..
             } => {
-                self.note_place(task, agent, reason);
-                self.send(agent.0 as u32, Body::Assign(Held { task, lease }));
+                self.note_place(task, agent, reason, true);
+                self.send(agent.number(), Body::Assign(Held { task, lease }));
             }
             Action::Retract {
                 task,
                 agent,
                 lease,
                 running,
-            } => self.send(agent.0 as u32, Body::Retract(Held { task, lease }, running)),
+            } => self.send(agent.number(), Body::Retract(Held { task, lease }, running)),
             Action::Cancel {
                 task, agent, lease, ..
             } => {
-                self.note_withdrawal(task, agent.0 as u32);
-                self.send(agent.0 as u32, Body::Cancel(Held { task, lease }));
+                self.note_withdrawal(task, agent.number());
+                self.send(agent.number(), Body::Cancel(Held { task, lease }));
             }
             Action::SetTimer { at } => {
                 self.timer = at.0.max(self.now + 1);
@@ -66,20 +78,25 @@ impl<O: Observer> FleetWorld<'_, O> {
                 task,
                 agent,
                 reason,
-            } => self.note_place(task, agent, reason),
+            } => self.note_place(task, agent, reason, false),
             Report::Finished { task, ending, .. } => self.note_ending(task, ending),
-            Report::DeadlineLost { .. } => self.statistics.deadline_misses += 1,
+            Report::DeadlineLost { task, .. } => {
+                self.statistics.deadline_misses += 1;
+                let task = task.0;
+                self.observer
+                    .see(self.now, &Happening::DeadlineLost { task });
+            }
             Report::AgentLost(agent) => {
                 self.observer.see(
                     self.now,
                     &Happening::Lost {
-                        worker: agent.0 as u32,
+                        worker: agent.number(),
                     },
                 );
             }
             Report::Rejected(InputError::UnknownAgent(agent)) => {
                 // It was given up while it was away; told so, it registers again.
-                self.send(agent.0 as u32, Body::Rejoin);
+                self.send(agent.number(), Body::Rejoin);
             }
             Report::Refused { job, .. } => self.note_refusal(job.0 as usize),
             _ => {}
@@ -94,8 +111,8 @@ impl<O: Observer> FleetWorld<'_, O> {
     }
 
     /// A task waits at an agent now, on its queue or in its backlog.
-    fn note_place(&mut self, task: TaskId, agent: AgentId, reason: Reason) {
-        let to = agent.0 as u32;
+    fn note_place(&mut self, task: TaskId, agent: AgentId, reason: Reason, given: bool) {
+        let to = agent.number();
         let books = &mut self.books[task.0 as usize];
         let from = std::mem::replace(&mut books.at, to);
         if from == to {
@@ -127,6 +144,7 @@ impl<O: Observer> FleetWorld<'_, O> {
                 to,
                 task,
                 stolen,
+                given,
             },
         );
     }
@@ -150,7 +168,7 @@ impl<O: Observer> FleetWorld<'_, O> {
     fn note_ending(&mut self, task: TaskId, ending: Ending) {
         let ok = matches!(ending, Ending::Succeeded { .. } | Ending::FellBack { .. });
         let by = match ending {
-            Ending::Succeeded { agent, .. } => Some(agent.0 as u32),
+            Ending::Succeeded { agent, .. } => Some(agent.number()),
             _ => None,
         };
         if let Some(agent) = by {
@@ -177,6 +195,7 @@ impl<O: Observer> FleetWorld<'_, O> {
                 task: task_number,
                 ok,
                 by,
+                cancelled: matches!(ending, Ending::Cancelled | Ending::Returned),
             },
         );
         if ok && !self.successors.is_empty() {

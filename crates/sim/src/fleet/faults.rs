@@ -1,6 +1,6 @@
 //! What goes wrong and gets well again.
 
-use loxley_model::{AgentId, TaskId};
+use loxley_model::{AgentId, NameId, TaskId};
 use loxley_policy::{Input, Selection};
 
 use super::{Event, Fault, FleetWorld, Network};
@@ -20,8 +20,10 @@ impl<O: Observer> FleetWorld<'_, O> {
             Fault::Leave(agent) => {
                 if std::mem::take(&mut self.agents[agent as usize].up) {
                     self.stop_everything(agent);
+                    self.observer
+                        .see(self.now, &Happening::Left { worker: agent });
                     self.tell(Input::AgentLeft {
-                        agent: AgentId(u64::from(agent)),
+                        agent: AgentId::from_number(agent),
                         tasks: loxley_policy::Leftovers::Requeue,
                     });
                 }
@@ -41,6 +43,7 @@ impl<O: Observer> FleetWorld<'_, O> {
                 self.tell(Input::CancelRequested(Selection::Task(TaskId(task))));
             }
             Fault::Rebalance => self.tell(Input::RebalanceRequested),
+            Fault::Weight(user, weight) => self.tell(Input::UserWeightSet { user, weight }),
             Fault::Limit(group, limit) => self.tell(Input::GroupLimitSet { group, limit }),
             Fault::Reconfigure(ref config) => {
                 self.tell(Input::ConfigChanged(config.clone()));

@@ -25,13 +25,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use loxley_balance::Rng;
+use loxley_driver::{Directory, explain_text};
 use loxley_model::{Lease, TaskId, Time};
 use loxley_policy::{Action, Input, Scheduler};
 
 use self::agent_model::AgentModel;
 use self::network::{Body, Message};
-pub(crate) use self::setup::Drawn;
-pub use self::setup::{AgentSetup, Fault, FleetLoad, FleetSetup, FleetTasks, Network, TaskGroup};
+pub use self::setup::{
+    AgentSetup, Behaviour, Fault, FleetLoad, FleetSetup, FleetTasks, Network, TaskGroup,
+};
+pub(crate) use self::setup::{Drawn, name_agent};
 use crate::event_queue::EventQueue;
 use crate::observer::Observer;
 use crate::statistics::{RunStatistics, WorkerTotals};
@@ -214,6 +217,9 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
     }
 
     fn plan_beginning(&mut self) {
+        for &(group, limit) in &self.setup.limits {
+            self.tell(Input::GroupLimitSet { group, limit });
+        }
         for (index, (at, _)) in self.setup.faults.iter().enumerate() {
             self.events.push(*at, Event::Fault(index as u32));
         }
@@ -330,14 +336,32 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
             .filter(|(_, books)| !books.over);
         open.take(SHOWN)
             .map(|(id, _)| {
-                let words = self.scheduler.explain(TaskId(id as u64)).map_or_else(
-                    || "the scheduler does not know it".to_owned(),
-                    |explanation| format!("{explanation:?}"),
-                );
-                (id as u64, words)
+                (
+                    id as u64,
+                    explain(
+                        &self.scheduler,
+                        TaskId(id as u64),
+                        self.now,
+                        &self.setup.names,
+                    ),
+                )
             })
             .collect()
     }
+}
+
+/// Says where a task is and why it does not run, in the words that every driver uses.
+fn explain(scheduler: &Scheduler, task: TaskId, now: Nanos, names: &Directory) -> String {
+    let Some(mut explanation) = scheduler.explain(task) else {
+        return "the scheduler does not know it".to_owned();
+    };
+    let text = explain_text::explain(&mut explanation, Time(now), scheduler, names);
+    let mut words = text.place;
+    for obstacle in text.obstacles {
+        words.push_str("; ");
+        words.push_str(&obstacle);
+    }
+    words
 }
 
 fn totals(agent: &AgentSetup) -> WorkerTotals {

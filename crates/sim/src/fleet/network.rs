@@ -1,6 +1,6 @@
 //! The network between the scheduler and the agents: late, repeated, overtaken, held up.
 
-use loxley_model::{AgentId, Failure, Outcome, Span};
+use loxley_model::{AgentId, NameId, Outcome, Span};
 use loxley_policy::{Input, Vitals};
 
 use super::agent_model::Held;
@@ -28,7 +28,7 @@ pub(super) enum Body {
     Heartbeat,
     Want(u32),
     Started(Held),
-    Finished(Held, bool),
+    Finished(Held, Outcome),
     Yielded(Held, bool),
 }
 
@@ -125,7 +125,7 @@ impl<O: Observer> FleetWorld<'_, O> {
     /// A server keeps one session per agent: what an older one says of the agent itself is not
     /// news. What it says of a task is passed on, for the lease decides.
     fn deliver_to_scheduler(&mut self, agent: u32, session: u32, body: Body) {
-        let id = AgentId(u64::from(agent));
+        let id = AgentId::from_number(agent);
         let known = self.agents[agent as usize].known_session;
         let input = match body {
             Body::Join(want) if session > known => {
@@ -146,14 +146,10 @@ impl<O: Observer> FleetWorld<'_, O> {
                 task: held.task,
                 lease: held.lease,
             },
-            Body::Finished(held, ok) => Input::TaskFinished {
+            Body::Finished(held, outcome) => Input::TaskFinished {
                 task: held.task,
                 lease: held.lease,
-                outcome: if ok {
-                    Outcome::Succeeded
-                } else {
-                    Outcome::Failed(Failure::Error)
-                },
+                outcome,
             },
             Body::Yielded(held, yielded) => Input::TaskYielded {
                 task: held.task,

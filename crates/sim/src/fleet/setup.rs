@@ -4,17 +4,19 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use loxley_balance::Rng;
+use loxley_driver::Directory;
 use loxley_model::{
-    AgentId, AgentSpec, GroupId, JobId, JobSpec, Names, Priority, Resources, SkillId, SkillSet,
-    Span, TaskId, TaskKind, TaskSpec, Time,
+    AgentId, AgentSpec, Dispatch, Fallback, GroupId, JobId, JobSpec, NameId, Priority, Resources,
+    SkillSet, Span, TaskId, TaskKind, TaskSpec, Time, UserId,
 };
 use loxley_policy::Config;
 use serde::Deserialize;
 
 use crate::arrivals::Arrivals;
+use crate::costs::Costs;
 use crate::distribution::Distribution;
 use crate::time::{Nanos, nanos};
-use crate::workload::Workload;
+use crate::workload::{TaskRecord, Workload};
 
 /// Everything that describes a run but its seed.
 #[derive(Debug, Clone)]
@@ -27,14 +29,20 @@ pub struct FleetSetup {
     pub load: FleetLoad,
     /// What lies between the scheduler and the agents.
     pub network: Network,
+    /// At most so many tasks of each of these groups run at once.
+    pub limits: Vec<(GroupId, u32)>,
     /// What goes wrong, and when.
     pub faults: Vec<(Nanos, Fault)>,
-    /// Names of the skills, for messages.
-    pub skills: Names<SkillId>,
+    /// What agents and skills are called.
+    pub names: Directory,
+    /// What the scheduler is told of how long tasks take.
+    pub costs: Costs,
     /// How far the scheduler's clock may be behind, drawn anew for each input.
     pub clock_skew: Nanos,
     /// Nothing happens after this moment.
     pub until: Option<Nanos>,
+    /// Whether everything that the scheduler knows is counted anew after each input. Slow.
+    pub verify: bool,
 }
 
 /// One agent.
@@ -59,8 +67,8 @@ pub struct AgentSetup {
 pub enum FleetLoad {
     /// Groups of tasks, drawn with the seed.
     Groups(Vec<TaskGroup>),
-    /// A workload with its own releases and edges; costs are declared if `true`.
-    Graph(Arc<Workload>, bool),
+    /// A workload with its own releases and edges.
+    Graph(Arc<Workload>),
     /// Exactly these.
     Given(Arc<FleetTasks>),
 }
@@ -93,7 +101,18 @@ pub struct FleetTasks {
     submissions: Vec<Submission>,
     /// How long each task takes at speed 1.
     work: Vec<Nanos>,
+    /// What happens when tasks run, where somebody said so; else empty.
+    behaviours: Vec<Behaviour>,
     has_edges: bool,
+}
+
+/// What happens when a task runs, besides what chance does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Behaviour {
+    /// So many attempts fail, then the next one may succeed.
+    pub failures: u32,
+    /// The agent ends an attempt that runs for longer.
+    pub time_limit: Option<Nanos>,
 }
 
 /// Tasks that are submitted together.
@@ -196,6 +215,8 @@ pub enum Fault {
     Rebalance,
     /// At most so many tasks of a group may run at once.
     Limit(GroupId, u32),
+    /// A user's share is proportional to this weight.
+    Weight(UserId, u32),
     /// The configuration is changed while everything runs.
     Reconfigure(Box<Config>),
 }
@@ -218,8 +239,71 @@ impl FleetTasks {
         Self {
             submissions: submissions.collect(),
             work: drawn.work,
+            behaviours: Vec::new(),
             has_edges,
         }
+    }
+
+    /// A job as the core is told of it, its tasks numbered one after the other, with what it takes to run each.
+    ///
+    /// # Panics
+    /// If there are not as many of each.
+    #[must_use]
+    pub fn of_job(
+        job: JobSpec,
+        mut specs: Vec<TaskSpec>,
+        work: Vec<Nanos>,
+        behaviours: Vec<Behaviour>,
+    ) -> Self {
+        assert_eq!(specs.len(), work.len(), "each task takes a time");
+        assert_eq!(specs.len(), behaviours.len(), "each task behaves");
+        let first = specs.first().map_or(0, |spec| spec.id.0);
+        let renumbered = |id: TaskId| TaskId(id.0 - first);
+        for spec in &mut specs {
+            spec.id = renumbered(spec.id);
+            spec.dependencies = spec.dependencies.iter().copied().map(renumbered).collect();
+            if let Fallback::Task(id) = spec.fallback {
+                spec.fallback = Fallback::Task(renumbered(id));
+            }
+        }
+        let end = specs.len();
+        let job = JobSpec {
+            id: JobId(0),
+            ..job
+        };
+        let drawn = Drawn {
+            specs,
+            work,
+            submissions: vec![(0, job, end)],
+        };
+        Self {
+            behaviours,
+            ..Self::new(drawn)
+        }
+    }
+
+    /// The same tasks with other costs.
+    fn with_costs(&self, costs: Costs, root: &Rng) -> Self {
+        let mut tasks = self.clone();
+        let mut errors = root.child(Costs::LABEL);
+        for submission in &mut tasks.submissions {
+            let specs = submission.tasks.iter().zip(&self.work[submission.ids()]);
+            let distorted = specs.map(|(spec, work)| {
+                let told = costs.told(*work, &mut errors);
+                TaskSpec {
+                    cost: spec.cost.and(told.map(Span)),
+                    ..spec.clone()
+                }
+            });
+            submission.tasks = distorted.collect();
+        }
+        tasks
+    }
+
+    /// What happens when a task runs.
+    pub(super) fn behaviour(&self, task: TaskId) -> Behaviour {
+        let said = self.behaviours.get(task.0 as usize);
+        said.copied().unwrap_or_default()
     }
 
     /// How many there are.
@@ -282,24 +366,10 @@ impl FleetTasks {
         ends.into_iter().max().unwrap_or(0)
     }
 
-    /// The tasks of a workload: one job, declared costs or none, edges as dependencies.
-    #[must_use]
-    pub fn of_workload(workload: &Workload, skills: &Names<SkillId>, declared: bool) -> Self {
+    /// The tasks of a workload: one job for each release, edges as dependencies.
+    fn of_workload(workload: &Workload, told: &[Option<Nanos>], names: &mut Directory) -> Self {
         let mut order: Vec<u32> = workload.topological_order().to_vec();
         order.sort_by_key(|&task| workload.tasks()[task as usize].release);
-        let kind_of = |task: u32| {
-            let record = &workload.tasks()[task as usize];
-            let known = record.skills.iter().filter_map(|name| skills.id(name));
-            TaskKind {
-                skills: known.collect(),
-                needs: Resources {
-                    memory_bytes: record.memory,
-                    ..Resources::default()
-                },
-                ..TaskKind::default()
-            }
-        };
-        let plain = Arc::new(TaskKind::default());
         let mut tasks = Drawn::default();
         // Ids follow the order of submission, so that a batch is a range.
         let mut ids = vec![0_u64; workload.len()];
@@ -308,14 +378,9 @@ impl FleetTasks {
         }
         for (id, &task) in order.iter().enumerate() {
             let record = &workload.tasks()[task as usize];
-            let kind = if record.skills.is_empty() {
-                Arc::clone(&plain)
-            } else {
-                Arc::new(kind_of(task))
-            };
-            let mut spec = TaskSpec::new(TaskId(id as u64), kind);
+            let mut spec = TaskSpec::new(TaskId(id as u64), record.kind(names));
             spec.priority = Priority::new(record.priority).unwrap_or_default();
-            spec.cost = declared.then_some(Span(record.work));
+            spec.cost = told[task as usize].map(Span);
             spec.dependencies = workload
                 .predecessors(task)
                 .iter()
@@ -337,7 +402,7 @@ impl FleetTasks {
         Self::new(tasks)
     }
 
-    fn of_groups(groups: &[TaskGroup], root: &Rng) -> Self {
+    fn of_groups(groups: &[TaskGroup], costs: Costs, root: &Rng) -> Self {
         let mut drawn: Vec<(Nanos, usize, Nanos, u32)> = Vec::new();
         for (index, group) in groups.iter().enumerate() {
             let mut moments = root.numbered_child("arrivals", index as u64);
@@ -350,12 +415,14 @@ impl FleetTasks {
         }
         drawn.sort_by_key(|&(moment, index, _, number)| (moment, index, number));
         let mut tasks = Drawn::default();
+        let mut errors = root.child(Costs::LABEL);
         let mut last: Option<(Nanos, usize)> = None;
         for (id, (moment, index, work, number)) in drawn.into_iter().enumerate() {
             let group = &groups[index];
             let mut spec = TaskSpec::new(TaskId(id as u64), Arc::clone(&group.kind));
             spec.priority = group.priorities[number as usize % group.priorities.len()];
-            spec.cost = group.declared.then_some(Span(work));
+            let told = costs.told(work, &mut errors);
+            spec.cost = told.filter(|_| group.declared).map(Span);
             spec.deadline = group.deadline.map(|after| Time(moment + after));
             tasks.specs.push(spec);
             tasks.work.push(work);
@@ -405,33 +472,47 @@ impl Drawn {
 }
 
 impl FleetSetup {
-    /// `agents` equal agents with one slot each, an instant network and nothing that goes wrong.
+    /// `agents` equal agents with one slot each, fed as the agents of a server and of `loxley run` are
+    /// [X4]; an instant network and nothing that goes wrong.
     #[must_use]
     pub fn new(agents: usize, load: FleetLoad) -> Self {
+        let mut names = Directory::default();
+        let agents = (0..agents).map(|number| {
+            let mut spec = AgentSpec::new(name_agent(&mut names, number), SkillSet::none());
+            spec.dispatch = Dispatch::KeepFull;
+            AgentSetup::new(spec)
+        });
         Self {
             config: Config::default(),
-            agents: (0..agents as u64)
-                .map(|id| AgentSetup::new(AgentSpec::new(AgentId(id), SkillSet::none())))
-                .collect(),
+            agents: agents.collect(),
             load,
             network: Network::default(),
+            limits: Vec::new(),
             faults: Vec::new(),
-            skills: Names::new(),
+            names,
+            costs: Costs::Exact,
             clock_skew: 0,
             until: None,
+            verify: false,
         }
     }
 
     /// The tasks of a run.
     #[must_use]
     pub fn tasks(&self, root: &Rng) -> Arc<FleetTasks> {
-        match &self.load {
-            FleetLoad::Groups(groups) => Arc::new(FleetTasks::of_groups(groups, root)),
-            FleetLoad::Graph(workload, declared) => {
-                Arc::new(FleetTasks::of_workload(workload, &self.skills, *declared))
+        Arc::new(match &self.load {
+            FleetLoad::Groups(groups) => FleetTasks::of_groups(groups, self.costs, root),
+            FleetLoad::Graph(workload) => {
+                let mut errors = root.child(Costs::LABEL);
+                let tasks = workload.tasks().iter();
+                let told: Vec<_> = tasks
+                    .map(|task| self.costs.told(task.work, &mut errors))
+                    .collect();
+                FleetTasks::of_workload(workload, &told, &mut self.names.clone())
             }
-            FleetLoad::Given(tasks) => Arc::clone(tasks),
-        }
+            FleetLoad::Given(tasks) if self.costs == Costs::Exact => return Arc::clone(tasks),
+            FleetLoad::Given(tasks) => tasks.with_costs(self.costs, root),
+        })
     }
 
     /// All speed together while everything is well.
@@ -441,6 +522,33 @@ impl FleetSetup {
             .iter()
             .map(|agent| agent.true_speed)
             .fold(0.0, f64::max)
+    }
+}
+
+/// Names the next agent after its number.
+pub(crate) fn name_agent(names: &mut Directory, number: usize) -> AgentId {
+    let named = names.agents.intern(&format!("agent {number}"));
+    let id = named.expect("a word and a number are a name");
+    assert_eq!(
+        id,
+        AgentId::from_number(number as u32),
+        "agents are numbered in turn"
+    );
+    id
+}
+
+impl TaskRecord {
+    /// What the scheduler is told that it needs; tasks that are alike share one.
+    fn kind(&self, names: &mut Directory) -> Arc<TaskKind> {
+        let skills = names.skill_set(&self.skills);
+        names.kind(TaskKind {
+            skills: skills.expect("readers and scenarios refuse what cannot be a name"),
+            needs: Resources {
+                memory_bytes: self.memory,
+                ..Resources::default()
+            },
+            ..TaskKind::default()
+        })
     }
 }
 

@@ -6,6 +6,7 @@
 //! error, because a misspelt one would silently change the run.
 
 use csv::{ReaderBuilder, StringRecord, Trim};
+use loxley_model::{Names, SkillId};
 
 use crate::readers::{Malformed, number};
 use crate::time::nanos;
@@ -89,7 +90,7 @@ fn row(
             Column::After => after = list(value),
             Column::Priority if value.is_empty() => {}
             Column::Priority => task.priority = priority(value, line)?,
-            Column::Skills => task.skills = list(value),
+            Column::Skills => task.skills = skills(value, line)?,
             Column::Memory if value.is_empty() => {}
             Column::Memory => task.memory = number(Some(value), "the memory", line)?,
             Column::Processors if value.is_empty() => {}
@@ -130,6 +131,15 @@ fn priority(value: &str, line: u64) -> Result<u8, Malformed> {
             format!("the priority must be 1 to 5, not {priority}"),
         ))
     }
+}
+
+fn skills(value: &str, line: u64) -> Result<Vec<String>, Malformed> {
+    let skills = list(value);
+    let mut names = Names::<SkillId>::new();
+    for skill in &skills {
+        (names.intern(skill)).map_err(|error| Malformed::new(line, error.to_string()))?;
+    }
+    Ok(skills)
 }
 
 fn list(value: &str) -> Vec<String> {

@@ -5,10 +5,11 @@ use crate::reference::Schedule;
 use crate::time::Nanos;
 use crate::workload::Workload;
 
-/// Schedules `workload` on processors of these speeds.
+/// Schedules `workload` on processors of these speeds, as if tasks took as long as `costs` say. What becomes of
+/// it when they do not, [`Schedule::executed`] tells.
 #[must_use]
-pub fn schedule(workload: &Workload, speeds: &[f64]) -> Schedule {
-    let ranks = workload.bottom_levels();
+pub fn schedule(workload: &Workload, speeds: &[f64], costs: &[Nanos]) -> Schedule {
+    let ranks = workload.bottom_levels_of(costs);
     let mut position = vec![0; workload.len()];
     for (index, &task) in workload.topological_order().iter().enumerate() {
         position[task as usize] = index;
@@ -34,7 +35,7 @@ pub fn schedule(workload: &Workload, speeds: &[f64]) -> Schedule {
             .iter()
             .enumerate()
             .map(|(processor, &speed)| {
-                let duration = libm::ceil(record.work as f64 / speed) as Nanos;
+                let duration = libm::ceil(costs[task as usize] as f64 / speed) as Nanos;
                 let start = earliest_gap(&busy[processor], ready, duration);
                 (start + duration, start, processor)
             })

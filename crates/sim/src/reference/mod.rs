@@ -5,6 +5,7 @@
 
 pub mod b_level;
 pub mod heft;
+pub mod list;
 
 use crate::time::Nanos;
 use crate::workload::Workload;
@@ -23,6 +24,33 @@ impl Schedule {
     #[must_use]
     pub fn makespan(&self) -> Nanos {
         self.times.iter().map(|(_, end)| *end).max().unwrap_or(0)
+    }
+
+    /// What becomes of this plan when tasks take as long as they take: the same tasks on the same
+    /// processors in the same order, each as soon as it may.
+    #[must_use]
+    pub fn executed(&self, workload: &Workload, speeds: &[f64]) -> Self {
+        let mut order: Vec<u32> = (0..workload.len() as u32).collect();
+        let mut position = vec![0; workload.len()];
+        for (index, &task) in workload.topological_order().iter().enumerate() {
+            position[task as usize] = index;
+        }
+        // Planned times never contradict the edges, so this order serves both; tasks of no work keep the order
+        // of the graph.
+        order.sort_by_key(|&task| (self.times[task as usize], position[task as usize]));
+        let mut free: Vec<Nanos> = vec![0; speeds.len()];
+        let mut result = self.clone();
+        for task in order {
+            let processor = self.processors[task as usize] as usize;
+            let before = workload.predecessors(task).iter();
+            let ready = before.map(|&before| result.times[before as usize].1).max();
+            let release = workload.tasks()[task as usize].release;
+            let start = ready.unwrap_or(0).max(release).max(free[processor]);
+            let end = start + workload.duration(task, speeds[processor]);
+            result.times[task as usize] = (start, end);
+            free[processor] = end;
+        }
+        result
     }
 
     /// What is wrong with it, if anything: a task before what it waits for, or two at once.

@@ -1,8 +1,11 @@
 //! `loxley agent start`: runs tasks for a server until it is told to end.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -79,7 +82,9 @@ Exit codes: 0 it was told to end, and did; 1 something went wrong; 6 the server 
 with what the access file says; 7 the server refused; 130 Ctrl-C twice.";
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
-    let access = args.connect.access()?;
+    let path = args.connect.agent_access_path()?;
+    hide_our_variables(args, &path)?;
+    let access = args.connect.read(&path)?;
     if let Some(directory) = &args.cwd {
         std::env::set_current_dir(directory)
             .with_context(|| format!("cannot go to {}", directory.display()))?;
@@ -119,6 +124,30 @@ struct Started<'a> {
     server: &'a str,
 }
 
+/// Begins anew without our own variables, if there are any: what an agent runs inherits its environment, and can read
+/// it in `/proc` besides. What they say is said on the command line instead, but for what is a secret: that is in
+/// files.
+fn hide_our_variables(args: &Args, access: &Path) -> Result<()> {
+    let ours = |name: &OsString| name.as_encoded_bytes().starts_with(b"LOXLEY_");
+    let names: Vec<OsString> = std::env::vars_os()
+        .map(|(name, _)| name)
+        .filter(ours)
+        .collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let mut command = Command::new(std::env::current_exe().context("where is this program?")?);
+    command.args(std::env::args_os().skip(1));
+    if args.connect.access.is_none() {
+        command.arg("--access").arg(std::path::absolute(access)?);
+    }
+    command.args(args.logs.as_arguments());
+    for name in names {
+        command.env_remove(name);
+    }
+    Err(command.exec()).context("cannot start without our variables in the environment")
+}
+
 impl Args {
     fn options(&self, access: Access) -> Result<AgentOptions> {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
@@ -140,6 +169,7 @@ impl Args {
             zone: self.zone.clone(),
             holds: self.holds.clone(),
             functions: Functions::default(),
+            guardian: Some(crate::guardian_program()),
             access,
         })
     }

@@ -38,6 +38,12 @@ pub(super) struct Telemetry {
 }
 
 impl Telemetry {
+    /// Whether this program can do it at all: built with the feature `otlp`, it can.
+    #[expect(clippy::unnecessary_wraps, reason = "its twin in `no_otlp.rs` fails")]
+    pub(super) fn check() -> Result<()> {
+        Ok(())
+    }
+
     /// Begins to tell a collector, by gRPC, what happens on a server.
     pub(super) fn start(collector: &str, server: &Server) -> Result<Self> {
         let wrong = || format!("--otlp {collector}");

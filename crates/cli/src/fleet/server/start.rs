@@ -34,6 +34,9 @@ pub(super) struct Args {
     /// Where it keeps its things [default: LOXLEY_DIR, else ~/.local/share/loxley].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Begin with a new journal in a directory whose journal is gone; its tokens stay.
+    #[arg(long)]
+    new: bool,
     /// How it decides; see `loxley config default`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -75,10 +78,10 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
         Some(directory) => directory.clone(),
         None => data_directory()?,
     };
-    let config = match &args.config {
-        None => Config::default(),
-        Some(file) => match loxley_config::parse_bytes(&input::read(file)?) {
-            Ok(config) => config,
+    let (config, settings) = match &args.config {
+        None => (Config::default(), None),
+        Some(file) => match loxley_config::parse_server_bytes(&input::read(file)?) {
+            Ok((config, settings)) => (config, Some(settings)),
             Err(mistakes) => {
                 crate::config::show(&mistakes.in_file(&input::name(file)))?;
                 return Ok(Exit::Mistakes);
@@ -90,6 +93,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
         url: args.host.as_deref().map(|host| url(host, args.listen)),
         listen: args.listen,
         config,
+        settings,
+        new_journal: args.new,
         ..ServerOptions::new(directory)
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -112,6 +117,9 @@ fn url(host: &str, listen: SocketAddr) -> String {
 }
 
 async fn serve(args: &Args, options: ServerOptions, out: &mut dyn Write) -> Result<()> {
+    if args.otlp.is_some() {
+        Telemetry::check()?;
+    }
     let access = options.directory.join(Access::FILE);
     let directory = options.directory.display().to_string();
     let server = Server::start(options, api::router).await?;

@@ -6,15 +6,19 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use loxley_api::EventKind;
+use loxley_engine::run_figures::Counted;
+use loxley_engine::{Retold, retell};
 use loxley_journal::History;
-use loxley_model::{AgentId, Time};
-use loxley_server::engine::retell;
+use loxley_model::{AgentId, JobId, Time};
 use serde_json::{Value, json};
 
 use super::super::view::View;
 
-/// Everything that moved, as far back as the facts are kept.
-pub(super) struct Moves(Vec<(Time, u64, AgentId, AgentId, String)>);
+/// Everything that moved, as far back as the facts are kept, and what was counted on the way.
+pub(super) struct Moves {
+    all: Vec<(Time, u64, AgentId, AgentId, String)>,
+    retold: Retold,
+}
 
 /// A task that went from one agent to another, by their lanes.
 pub(super) struct Move {
@@ -46,8 +50,13 @@ impl Moves {
                 moves.push((now, task.0, *from, *to, reason.clone()));
             }
         });
-        told.context("cannot tell what moved")?;
-        Ok(Self(moves))
+        let retold = told.context("cannot tell what moved")?;
+        Ok(Self { all: moves, retold })
+    }
+
+    /// What was counted of a job, or of everything.
+    pub(super) fn counted(&self, job: Option<JobId>) -> Counted {
+        self.retold.counted(job)
     }
 
     /// Those of some tasks; whoever is new gets a lane.
@@ -61,7 +70,10 @@ impl Moves {
             let next = lanes.len() as u32;
             *lanes.entry(agent).or_insert(next)
         };
-        let wanted = self.0.into_iter().filter(|moved| tasks.contains(&moved.1));
+        let wanted = self
+            .all
+            .into_iter()
+            .filter(|moved| tasks.contains(&moved.1));
         let moves = wanted.map(|(at, task, from, to, reason)| Move {
             at,
             task,

@@ -1,0 +1,479 @@
+//! The conversation with the server, from one connection to the next.
+//!
+//! An agent goes on with its tasks when the connection breaks, until its lease runs out (`fence.rs`). It looks for
+//! the server again and again, with growing pauses; when it is back, both sides compare what they know
+//! (`Hello::leases`), and what the server has not acknowledged is said again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use hyper_util::rt::TokioIo;
+use loxley_api::Access;
+use loxley_balance::{Delay, Rng};
+use loxley_exec::{Desk, START_NOTICE, Urgency, boot_time};
+use loxley_protocol as wire;
+use loxley_protocol::agents_client::AgentsClient;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant as TokioInstant;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Code, Status, Streaming};
+
+use crate::fence::Fence;
+use crate::ledger::Ledger;
+use crate::vitals::Pulse;
+use crate::{AgentError, AgentOptions};
+
+/// How long a connection may take.
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// How long the server may take to answer a hello.
+const WELCOME_TIME: Duration = Duration::from_secs(30);
+/// How often a silent server is asked whether it is there, and how long it has to answer.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+const KEEP_ALIVE_TIME: Duration = Duration::from_secs(10);
+/// How soon after a heartbeat the next one may follow.
+const EARLY_BEAT: Duration = Duration::from_millis(50);
+/// How long an agent that ends now waits for the server to take in what came of its tasks.
+const LEAVE_TIME: Duration = Duration::from_secs(10);
+/// For how long an agent is held to be short of what the system refused it.
+const SHORT_TIME: Duration = Duration::from_secs(10);
+/// How many frames may wait to be sent.
+const FRAMES_MAX: usize = 16;
+
+/// How an agent is asked to end.
+#[derive(Clone, Debug, Default)]
+pub struct Stopper {
+    inner: Arc<StopRequest>,
+}
+
+#[derive(Debug, Default)]
+struct StopRequest {
+    /// 0 go on, 1 finish what is here, 2 end now.
+    level: AtomicU8,
+    bell: Notify,
+}
+
+impl Stopper {
+    /// Takes nothing new, finishes what is there, tells the server, ends.
+    pub fn drain(&self) {
+        self.raise(1);
+    }
+
+    /// Kills what runs, and ends. The server gives it to others.
+    pub fn stop(&self) {
+        self.raise(2);
+    }
+
+    fn raise(&self, level: u8) {
+        self.inner.level.fetch_max(level, Ordering::Relaxed);
+        self.inner.bell.notify_one();
+    }
+
+    fn level(&self) -> u8 {
+        self.inner.level.load(Ordering::Relaxed)
+    }
+}
+
+/// Why a conversation ended.
+enum End {
+    /// The agent is to end.
+    Over,
+    /// The connection broke.
+    Broken(String),
+}
+
+pub(crate) struct Conversation {
+    pub(crate) options: Arc<AgentOptions>,
+    pub(crate) process: u64,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) fence: Arc<Fence>,
+    pub(crate) stopper: Stopper,
+    pub(crate) notes: Vec<String>,
+}
+
+impl Conversation {
+    /// Talks to the server until the agent is to end.
+    pub(crate) async fn hold(&self) -> Result<(), AgentError> {
+        /// From an eager first try to one every few seconds, each a little different from its neighbours.
+        const FIRST_NS: u64 = 50_000_000;
+        const LONGEST_NS: u64 = 5_000_000_000;
+        let pauses = Delay::new(FIRST_NS, 2.0, LONGEST_NS, 0.5).expect("the cap is above the base");
+        let mut rng = Rng::new(self.process);
+        let mut attempt = 0;
+        loop {
+            let begun = Instant::now();
+            let why = match self.once().await {
+                Ok(End::Over) => return Ok(()),
+                Ok(End::Broken(why)) => why,
+                Err(status) if is_final(&status) => {
+                    return Err(AgentError::Refused(status.message().to_owned()));
+                }
+                Err(status) => status.message().to_owned(),
+            };
+            // A connection that held is no failed attempt.
+            if begun.elapsed() > Duration::from_secs(5) {
+                attempt = 0;
+            }
+            if self.stopper.level() == 2 || (self.stopper.level() == 1 && self.ledger.is_empty()) {
+                return Ok(());
+            }
+            let pause = Duration::from_nanos(pauses.ns(attempt, &mut rng));
+            tracing::warn!(why, ?pause, "not connected; trying again");
+            attempt += 1;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.stopper.inner.bell.notified() => {}
+            }
+        }
+    }
+
+    async fn once(&self) -> Result<End, Status> {
+        let access = &self.options.access;
+        let channel = connect(access).await?;
+        let mut client = AgentsClient::new(channel)
+            .max_decoding_message_size(wire::FRAME_MAX * 4)
+            .max_encoding_message_size(wire::FRAME_MAX);
+        let (frames, outbox) = mpsc::channel(FRAMES_MAX);
+        let said_hello = boot_time();
+        let hello = wire::AgentFrame {
+            hello: Some(self.hello()),
+            ..wire::AgentFrame::default()
+        };
+        frames.try_send(hello).expect("the outbox is empty");
+        let mut request = tonic::Request::new(ReceiverStream::new(outbox));
+        let token = format!("Bearer {}", access.token.reveal());
+        let token = token
+            .parse()
+            .map_err(|_| Status::unauthenticated("the token is no text"))?;
+        request.metadata_mut().insert("authorization", token);
+        let answered = tokio::time::timeout(WELCOME_TIME, client.session(request)).await;
+        let mut inbox = answered
+            .map_err(|_| Status::deadline_exceeded("the server did not answer"))??
+            .into_inner();
+        let first = tokio::time::timeout(WELCOME_TIME, inbox.message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("the server did not answer"))??;
+        let Some(mut first) = first else {
+            return Ok(End::Broken("the server hung up".to_owned()));
+        };
+        let Some(welcome) = first.welcome.take() else {
+            return Err(Status::failed_precondition(
+                "the server did not say welcome",
+            ));
+        };
+        tracing::info!(
+            agent = welcome.agent,
+            resumed = welcome.resumed,
+            "connected"
+        );
+        self.fence.heard(said_hello);
+        self.fence
+            .set_length(Duration::from_nanos(welcome.lease_ns));
+        if welcome.resumed {
+            for frame in self.ledger.unacknowledged() {
+                if frames.send(frame).await.is_err() {
+                    return Ok(End::Broken("the server hung up".to_owned()));
+                }
+            }
+        } else {
+            self.ledger.drop_everything();
+        }
+        let farewell = first.farewell();
+        self.ledger.hear(first);
+        let mut talk = Talk {
+            conversation: self,
+            frames,
+            heartbeat: Duration::from_nanos(welcome.heartbeat_ns.max(1)),
+            pulse: Pulse::new(),
+            round_trip_ns: 0,
+            leaving: false,
+            gives_up_at: None,
+            beats: 0,
+            last_beat: TokioInstant::now(),
+            has_new_pace: false,
+            told_hold: Duration::ZERO,
+        };
+        if let Some(end) = talk.obey(farewell) {
+            return Ok(end);
+        }
+        talk.go_on(&mut inbox).await
+    }
+
+    fn hello(&self) -> wire::Hello {
+        let options = &self.options;
+        wire::Hello {
+            version: wire::VERSION,
+            name: options.name.clone(),
+            process: self.process,
+            skills: options.skills.clone(),
+            slots: options.slots,
+            speed: options.speed,
+            cpu_milli: options.cpu_milli,
+            memory_bytes: options.memory_bytes,
+            resources: options
+                .resources
+                .iter()
+                .map(|(name, amount)| wire::Amount {
+                    name: name.clone(),
+                    amount: *amount,
+                })
+                .collect(),
+            zone: options.zone.clone().unwrap_or_default(),
+            holds: options.holds.clone(),
+            functions: options.functions.names().map(ToOwned::to_owned).collect(),
+            leases: self.ledger.leases(),
+            host: rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
+            pid: std::process::id(),
+            notes: self.notes.clone(),
+        }
+    }
+}
+
+/// One connection that stands.
+struct Talk<'a> {
+    conversation: &'a Conversation,
+    frames: mpsc::Sender<wire::AgentFrame>,
+    heartbeat: Duration,
+    pulse: Pulse,
+    round_trip_ns: u64,
+    leaving: bool,
+    /// Until when an agent that ends now waits for the server to take in what came of its tasks.
+    gives_up_at: Option<TokioInstant>,
+    beats: u32,
+    last_beat: TokioInstant,
+    /// Whether the server changed how often it wants to hear of us.
+    has_new_pace: bool,
+    /// How long ends are kept back, as the server knows it.
+    told_hold: Duration,
+}
+
+impl Talk<'_> {
+    async fn go_on(&mut self, inbox: &mut Streaming<wire::ServerFrame>) -> Result<End, Status> {
+        let ledger = Arc::clone(&self.conversation.ledger);
+        let mut next_beat = TokioInstant::now();
+        let mut look_at: Option<TokioInstant> = None;
+        loop {
+            let mut starts_alone = false;
+            tokio::select! {
+                frame = inbox.message() => {
+                    let Some(frame) = frame? else {
+                        return Ok(self.hung_up());
+                    };
+                    if let Some(end) = self.hear(frame) {
+                        return Ok(end);
+                    }
+                }
+                () = ledger.bell().notified() => {}
+                () = tokio::time::sleep_until(next_beat) => {
+                    next_beat = TokioInstant::now() + self.next_pause();
+                    self.beat().await;
+                }
+                () = sleep_until(look_at) => starts_alone = true,
+                () = sleep_until(ledger.desk().due().map(Into::into)) => {}
+                () = self.conversation.stopper.inner.bell.notified() => {}
+                () = sleep_until(self.gives_up_at) => return Ok(End::Over),
+            }
+            if std::mem::take(&mut self.has_new_pace) {
+                next_beat = TokioInstant::now();
+            }
+            if let Some(end) = self.speak(&ledger, starts_alone).await {
+                return Ok(end);
+            }
+            look_at = next_look(
+                ledger.desk(),
+                look_at.filter(|_| !starts_alone),
+                starts_alone,
+            );
+            // How much work an agent is given ahead depends on it.
+            if ledger.desk().hold() != self.told_hold {
+                next_beat = next_beat.min(self.last_beat + EARLY_BEAT);
+            }
+        }
+    }
+
+    /// Says what there is to say, and ends when there is nothing more to do.
+    async fn speak(&mut self, ledger: &Ledger, starts_alone: bool) -> Option<End> {
+        let broken = || Some(End::Broken("the server hung up".to_owned()));
+        let mut alone = starts_alone;
+        while let Some(frame) = ledger.next_frame(alone) {
+            alone = false;
+            if self.frames.send(frame).await.is_err() {
+                return broken();
+            }
+        }
+        let level = self.conversation.stopper.level();
+        if level == 0 {
+            return None;
+        }
+        if !std::mem::replace(&mut self.leaving, true) {
+            let leaving = wire::AgentFrame {
+                leaving: true,
+                ..wire::AgentFrame::default()
+            };
+            if self.frames.send(leaving).await.is_err() {
+                return broken();
+            }
+        }
+        if level == 2 && self.gives_up_at.is_none() {
+            self.gives_up_at = Some(TokioInstant::now() + LEAVE_TIME);
+            ledger.give_up(Urgency::Gentle);
+        }
+        ledger.is_empty().then_some(End::Over)
+    }
+
+    fn hear(&mut self, frame: wire::ServerFrame) -> Option<End> {
+        if frame.echo > 0 {
+            self.round_trip_ns = nanoseconds(boot_time()).saturating_sub(frame.echo);
+            let sent = Duration::from_nanos(frame.echo);
+            self.conversation.fence.heard(sent.min(boot_time()));
+        }
+        if frame.heartbeat_ns > 0 {
+            self.heartbeat = Duration::from_nanos(frame.heartbeat_ns);
+            let lease = Duration::from_nanos(frame.lease_ns);
+            self.conversation.fence.set_length(lease);
+            self.has_new_pace = true;
+        }
+        let farewell = frame.farewell();
+        self.conversation.ledger.hear(frame);
+        self.obey(farewell)
+    }
+
+    fn obey(&self, farewell: wire::Farewell) -> Option<End> {
+        match farewell {
+            wire::Farewell::Stay => None,
+            wire::Farewell::Drain => {
+                self.conversation.stopper.drain();
+                None
+            }
+            wire::Farewell::Stop => {
+                self.conversation.stopper.stop();
+                None
+            }
+        }
+    }
+
+    /// The server ended the stream in good order: it stops, or has given us up.
+    fn hung_up(&self) -> End {
+        End::Broken("the server hung up".to_owned())
+    }
+
+    async fn beat(&mut self) {
+        self.beats = self.beats.saturating_add(1);
+        // Zero means that there is no echo to measure.
+        let sent_ns = nanoseconds(boot_time()).max(1);
+        self.last_beat = TokioInstant::now();
+        self.told_hold = self.conversation.ledger.desk().hold();
+        let pulse = self.pulse.take();
+        let is_short = self.conversation.ledger.desk().was_short_within(SHORT_TIME);
+        let vitals = wire::Vitals {
+            round_trip_ns: self.round_trip_ns,
+            sent_ns,
+            hold_ns: nanoseconds(self.told_hold),
+            throttle: if is_short { 1.0 } else { pulse.throttle },
+            ..pulse
+        };
+        let frame = wire::AgentFrame {
+            vitals: Some(vitals),
+            ..wire::AgentFrame::default()
+        };
+        // A full outbox is heard as well as a heartbeat; a closed one ends the conversation elsewhere.
+        let _ = self.frames.send(frame).await;
+    }
+
+    /// The first beats follow quickly, so that the round trip is known; then each is a little different
+    /// from its neighbours, so that a fleet does not beat in step.
+    fn next_pause(&self) -> Duration {
+        if self.beats < 2 {
+            return EARLY_BEAT;
+        }
+        let jitter = nanoseconds(boot_time()) / 1024 % 256;
+        self.heartbeat.mul_f64(0.9 + 0.1 * jitter as f64 / 256.0)
+    }
+}
+
+/// When to look for tasks that run long and were not told of.
+fn next_look(desk: &Desk, before: Option<TokioInstant>, just_looked: bool) -> Option<TokioInstant> {
+    let soon = TokioInstant::now() + START_NOTICE;
+    match before {
+        Some(at) => Some(at),
+        None if !desk.has_starts_to_tell() => None,
+        // Whatever runs long was told when we looked; what waits is not running yet.
+        None if just_looked => Some(soon + 9 * START_NOTICE),
+        None => Some(soon),
+    }
+}
+
+async fn sleep_until(at: Option<TokioInstant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Whether trying again is pointless.
+fn is_final(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::Unauthenticated
+            | Code::PermissionDenied
+            | Code::InvalidArgument
+            | Code::FailedPrecondition
+    )
+}
+
+/// TLS to the one server that the access file names.
+async fn connect(access: &Access) -> Result<Channel, Status> {
+    let failed = |error: &dyn std::fmt::Display| Status::unavailable(error.to_string());
+    let uri: Uri = access.url.parse().map_err(|error| failed(&error))?;
+    let host = uri
+        .host()
+        .unwrap_or("127.0.0.1")
+        .trim_matches(['[', ']'])
+        .to_owned();
+    let address = (
+        host.clone(),
+        uri.port_u16().unwrap_or(loxley_api::DEFAULT_PORT),
+    );
+    let mut config = loxley_api::client_config(access.certificate_sha256);
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let tls = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let name = ServerName::try_from(host).map_err(|error| failed(&error))?;
+    let endpoint = Endpoint::from(uri)
+        .connect_timeout(CONNECT_TIME)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE_TIME)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20);
+    let connector = tower::service_fn(move |_: Uri| {
+        let (tls, name, address) = (tls.clone(), name.clone(), address.clone());
+        async move {
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            let stream = tokio::time::timeout(CONNECT_TIME, tls.connect(name, stream)).await??;
+            Ok::<_, std::io::Error>(TokioIo::new(stream))
+        }
+    });
+    let connected = endpoint.connect_with_connector(connector).await;
+    connected.map_err(|error| Status::unavailable(in_words(&error)))
+}
+
+/// An error with everything behind it.
+fn in_words(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        words = format!("{words}: {cause}");
+        source = cause.source();
+    }
+    words
+}

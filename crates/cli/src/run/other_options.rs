@@ -1,0 +1,280 @@
+//! Options of GNU parallel and xargs that `loxley run` does not have: each is known by name, with what to do instead.
+//! Nobody is told of a *similar* option that is not similar.
+
+/// What to say of an option that is not ours, if it is one of theirs.
+pub(crate) fn advice(option: &str) -> Option<&'static str> {
+    let name = option.split_once('=').map_or(option, |(name, _)| name);
+    let row = OTHERS.iter().find(|(names, _)| names.contains(&name));
+    row.map(|(_, advice)| *advice)
+}
+
+const BY_SSH: &str = "there is no ssh here: `loxley server start`, an agent on each machine (`loxley agent start`), then \
+                      `loxley submit`";
+const FILES: &str =
+    "files are not copied: agents see them on a shared file system, or the command fetches them";
+const SQL: &str = "results are not written to a database: `--results FILE.csv`, `--json`, or a server, whose history \
+                   `loxley journal export` prints";
+const PERL: &str = "Perl expressions are not there: choose the items before, with grep or awk, or let the command decide";
+const BLOCKS: &str =
+    "one input is not cut into blocks: `split` it into files, and run the command on those";
+const RENAMED: &str = "placeholders keep their names; -I renames {}, --rpl makes one of your own";
+const TERMINAL: &str = "tasks have no terminal: use `loxley run -j1 --ungroup` for one that only prints, or a shell loop";
+const COUNTS: &str = "`nproc` and `lscpu` say it; -j takes 50%, +1 and -1 of the cores";
+const NEEDED_NOT: &str = "it is not needed here: leave it out";
+
+const OTHERS: &[(&[&str], &str)] = &[
+    (
+        &[
+            "-S",
+            "--sshlogin",
+            "--sshloginfile",
+            "--slf",
+            "--ssh",
+            "--sshdelay",
+            "--ssh-delay",
+            "--controlmaster",
+            "-M",
+            "--nonall",
+            "--onall",
+            "--hostgroups",
+            "--hgrp",
+            "--filter-hosts",
+            "--rsync-opts",
+            "--use-sockets-instead-of-threads",
+            "--use-cores-instead-of-threads",
+            "--use-cpus-instead-of-cores",
+        ],
+        BY_SSH,
+    ),
+    (
+        &[
+            "--transfer",
+            "--transferfile",
+            "--tf",
+            "--return",
+            "--trc",
+            "--basefile",
+            "--bf",
+            "--cleanup",
+        ],
+        FILES,
+    ),
+    (
+        &[
+            "--sqlmaster",
+            "--sql-master",
+            "--sqlworker",
+            "--sql-worker",
+            "--sqlandworker",
+            "--sql-and-worker",
+            "--sql",
+        ],
+        SQL,
+    ),
+    (
+        &["--filter", "--bin", "--shard", "--group-by", "--groupby"],
+        PERL,
+    ),
+    (
+        &[
+            "--pipe",
+            "--spreadstdin",
+            "--block",
+            "--block-size",
+            "--recstart",
+            "--recend",
+            "--pipepart",
+            "--pipe-part",
+            "--tee",
+            "--cat",
+            "--fifo",
+            "--roundrobin",
+            "--round-robin",
+            "--round",
+            "--blocktimeout",
+            "--block-timeout",
+            "--bt",
+        ],
+        BLOCKS,
+    ),
+    (
+        &[
+            "--basenamereplace",
+            "--bnr",
+            "--basenameextensionreplace",
+            "--bner",
+            "--dirnamereplace",
+            "--dnr",
+            "--extensionreplace",
+            "--er",
+            "--seqreplace",
+            "--slotreplace",
+            "--parens",
+            "-U",
+        ],
+        RENAMED,
+    ),
+    (
+        &[
+            "--tty",
+            "--open-tty",
+            "-o",
+            "--interactive",
+            "-p",
+            "--tmux",
+            "--tmuxpane",
+            "--fg",
+        ],
+        TERMINAL,
+    ),
+    (
+        &[
+            "--number-of-cpus",
+            "--number-of-cores",
+            "--number-of-sockets",
+            "--number-of-threads",
+            "--max-line-length-allowed",
+            "--show-limits",
+        ],
+        COUNTS,
+    ),
+    (
+        &[
+            "--gnu",
+            "--silent",
+            "--plain",
+            "-J",
+            "--profile",
+            "--minversion",
+            "--bibtex",
+            "--citation",
+            "--record-env",
+            "--session",
+            "--embed",
+            "--no-keep-order",
+            "--_parset",
+            "--compress-program",
+            "--decompress-program",
+            "--compress",
+            "--process-slot-var",
+        ],
+        NEEDED_NOT,
+    ),
+    (
+        &["--bg"],
+        "tasks always run in the background of each other; put `&` behind `loxley run` for all of them",
+    ),
+    (
+        &[
+            "--semaphore",
+            "--semaphorename",
+            "--semaphore-name",
+            "--id",
+            "--semaphoretimeout",
+            "--semaphore-timeout",
+            "--st",
+            "--wait",
+        ],
+        "`loxley run --limit NAME=N --no-item COMMAND ::: 1`: at most N at once over all runs on this machine",
+    ),
+    (
+        &[
+            "--color",
+            "--color-failed",
+            "--cf",
+            "--ctag",
+            "--ctagstring",
+        ],
+        "output is not coloured: --tag marks its lines",
+    ),
+    (
+        &[
+            "--line-buffer",
+            "--lb",
+            "--linebuffer",
+            "--latest-line",
+            "--latestline",
+            "--ll",
+        ],
+        "--ungroup shows output as it comes, --bar how far it is",
+    ),
+    (
+        &["--files", "--output-as-files", "--outputasfiles"],
+        "--results DIR keeps the output of each task in files of its own",
+    ),
+    (
+        &["--template", "--tmpl"],
+        "files with placeholders are not there: let the command fill them, with sed or envsubst",
+    ),
+    (
+        &["--memsuspend"],
+        "--memfree SIZE starts nothing while memory is short; nothing is suspended",
+    ),
+    (
+        &["--noswap"],
+        "--memfree SIZE starts a task only while so much memory is free",
+    ),
+    (
+        &["--term-seq", "--termseq"],
+        "a task gets TERM, and KILL two seconds later",
+    ),
+    (
+        &["--shebang", "--hashbang", "--shebang-wrap"],
+        "a job file does that: `loxley run FILE.yaml`",
+    ),
+    (&["--shell-completion"], "`loxley completions SHELL`"),
+    (
+        &["--shellquote", "--shell-quote"],
+        "`loxley run --dry-run` shows how items are quoted",
+    ),
+    (
+        &["--total-jobs", "--total"],
+        "the number of tasks is counted as items come",
+    ),
+    (
+        &["--unsafe"],
+        "items arrive as exactly their own bytes: nothing can be unsafe",
+    ),
+    (
+        &["-x", "--exit"],
+        "a line that is too long is cut into several tasks, unless one item alone is",
+    ),
+    (
+        &["-i", "--replace"],
+        "-I TEXT says what stands for the item; without it, {} does",
+    ),
+    (
+        &["-l", "--max-lines", "-e", "--eof"],
+        "write -L N, or -E TEXT, with its value",
+    ),
+    (
+        &[
+            "--delimiter-regexp",
+            "--regexp",
+            "--remove-rec-sep",
+            "--removerecsep",
+            "--rrs",
+        ],
+        BLOCKS,
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_has_one_row() {
+        let mut names: Vec<&str> = OTHERS
+            .iter()
+            .flat_map(|(names, _)| *names)
+            .copied()
+            .collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        assert!(advice("--sshlogin=a").is_some());
+        assert!(advice("--jobs").is_none());
+    }
+}

@@ -1,0 +1,146 @@
+//! Command lines of GNU parallel, word for word: the real program and `loxley run` print the same and end alike.
+//!
+//! Where `parallel` is not installed the comparison says so and does not run; `cargo xtask test` installs it where it
+//! may.
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const LOXLEY: &str = env!("CARGO_BIN_EXE_loxley");
+
+/// A line for bash in which `P` is the program, with options that make its output the same every time.
+fn run(line: &str, program: &str, folder: &Path) -> Output {
+    Command::new("bash")
+        .arg("-c")
+        .arg(line.replace("P ", &format!("{program} ")))
+        .current_dir(folder)
+        .env("HOME", folder)
+        .env("SHELL", "/bin/bash")
+        .env_remove("PARALLEL")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// The same words, with the same meaning.
+const SAME: &[&str] = &[
+    "P echo ::: a b c",
+    "P echo {} and {} ::: a b",
+    "P echo {1}-{2} ::: a b ::: 1 2 3",
+    "P echo {2} {1} ::: a b :::+ 1 2",
+    "P --link echo {1}-{2} ::: a b c ::: 1 2",
+    "P --xapply echo {1}{2} ::: a b ::: 1 2",
+    "P echo {-1} {-2} ::: a ::: b",
+    "seq 5 | P -N2 echo {1} {2}",
+    "seq 5 | P -n2 echo",
+    "printf 'a b\\nc\\nd\\n' | P -L2 echo {}",
+    "seq 7 | P -m echo pre-{}-post",
+    "seq 7 | P -X echo pre-{}-post",
+    "seq 7 | P --xargs echo",
+    "seq 7 | P -X -j1 'echo pre-{}-post | cat'",
+    "P echo {.} {/} {//} {/.} ::: /a/b.c/d.e f.g h",
+    "P --plus echo {..} {+.} {+..} {+/} {/..} ::: dir/x.tar.gz",
+    "P echo {#} ::: a b c",
+    "P -I ,, echo ,, {} ::: a b",
+    "P --rpl '{o} s/a/b/' echo {o} {1o} ::: aa ba",
+    "P --rpl '{x} s:/:_:g' echo {x} ::: a/b/c",
+    "printf 'a\\n\\nb\\n' | P -r echo x{}",
+    "P --trim lr 'echo x{}y' ::: ' a '",
+    "seq 5 | P -E 3 echo",
+    "seq 3 | P --skip-first-line echo",
+    "printf 'f,g\\n1,2\\n3,4\\n' | P --colsep , --header : echo {f}={g} {1}",
+    "P --header : echo {a}{b} ::: a 1 2 ::: b 3 4",
+    "echo 'a1b22c' | P --colsep '[0-9]+' echo {1}-{2}-{3}",
+    "printf 'a\\tb\\n' | P --colsep '\\t' echo {2}{1}",
+    "printf 'a|b\\n' | P --colsep '\\|' echo {2}{1}",
+    "P --tag echo ::: a b",
+    "P --tagstring '{#}:{}' 'echo a; echo b' ::: 1 2",
+    "P -v echo ::: 1 2",
+    "P --dry-run echo {} ::: 'a b' '$x'",
+    "P -q echo 'a  b' ::: c",
+    "P --wd / pwd ::: 1",
+    "P --workdir /tmp 'echo {}; pwd' ::: 1",
+    "P 'exit {}' ::: 1 0 2",
+    "P 'exit {}' ::: 0 0",
+    "P -j1 --halt soon,fail=1 'echo {}; exit {}' ::: 0 3 0 4",
+    "P -j1 --halt now,fail=1 'echo {}; exit {}' ::: 0 3 0 4",
+    "P -j1 --halt 2 'exit {}' ::: 0 3 0",
+    "P -j1 --halt now,success=1 'echo {}; exit {}' ::: 3 0 4",
+    "P -j1 --halt never 'exit {}' ::: 0 1 1",
+    "printf 'echo a\\necho b\\n' | P",
+    "f() { echo \"f $1\"; }; export -f f; P f ::: 1 2",
+    "f() { echo \"f $1\"; }; export -f f; P --env f f ::: 1",
+    "P 'x={}; echo ${x^^}' ::: abc",
+    "P 'echo $(( {} * 2 ))' ::: 1 2 3",
+    "P echo {} '>' {}.out ::: a b; cat a.out b.out",
+    "P 'echo $PARALLEL_SEQ {}' ::: a b",
+    "export PARALLEL=\"--tagstring 'a b'\"; P echo ::: 1",
+    "P -a <(seq 3) echo",
+    "P echo {1}{2} :::: <(seq 2) ::: a b",
+    "printf 'a\\0b\\0' | P -0 echo",
+    "printf 'a:b' | P -d : echo",
+    "P -P 2 echo ::: a",
+    "P --will-cite --group echo ::: a",
+    "P --arg-sep ,, echo ,, a b",
+    "P --results 'o/{1}-{2}.txt' echo {} ::: a ::: b >/dev/null; ls o; cat o/*",
+    "P --results r echo {} ::: a b >/dev/null; cat r/1/a/stdout r/1/b/stdout",
+    "P -j1 --results t.csv echo {} ::: a b >/dev/null; cut -d, -f1,2,10- t.csv",
+    "P -j1 --joblog l 'exit {}' ::: 0 1; cut -f1,7,9 l; P --retry-failed --joblog l; cut -f1,7,9 l",
+    "P --timeout 1 sleep ::: 0 20; echo $?",
+    "P --nice 5 nice ::: 1 | head -c 1",
+    "P -k 'sleep 0.{}; echo {}' ::: 3 1 2",
+    "seq 3 | P echo ::: x",
+    "P 'printf \"%s\\n\" {}' ::: '$HOME' '`ls`' '*' 'a\"b' \"c'd\"",
+];
+
+#[test]
+fn command_lines_of_gnu_parallel_do_the_same() {
+    if Command::new("parallel").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: no GNU parallel here, so nothing is compared with it");
+        return;
+    }
+    let ours = format!("{LOXLEY} run --summary never -k -j2");
+    let mut differences = Vec::new();
+    for line in SAME {
+        let [theirs, ours] = ["parallel --will-cite -k -j2", &ours].map(|program| {
+            let folder = tempfile::tempdir().unwrap();
+            run(line, program, folder.path())
+        });
+        let shown = |output: &Output| {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            (output.status.code(), text)
+        };
+        if shown(&theirs) != shown(&ours) {
+            let complaint = String::from_utf8_lossy(&ours.stderr).into_owned();
+            differences.push((line, shown(&theirs), shown(&ours), complaint));
+        }
+    }
+    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+#[test]
+fn options_that_are_not_there_are_known_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    for (line, advice) in [
+        ("P -S host echo ::: a", "loxley agent start"),
+        ("P --transferfile x echo ::: a", "shared file system"),
+        ("P --sqlmaster x echo ::: a", "--results FILE.csv"),
+        ("P --tmux echo ::: a", "no terminal"),
+        ("P --semaphore echo", "--limit NAME=N"),
+        ("P 'echo {= s/a/b/ =}' ::: a", "--rpl"),
+        ("P --plus 'echo {:2}' ::: a", "let the shell do it"),
+        ("P --header 2 echo ::: a", "first line"),
+        (
+            "P --env NO_SUCH_VARIABLE echo ::: a",
+            "export NO_SUCH_VARIABLE",
+        ),
+        ("P --workdir /no/such/place echo ::: a", "no directory"),
+    ] {
+        let output = run(line, &format!("{LOXLEY} run"), folder.path());
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(255), "{line}: {words}");
+        assert!(words.contains(advice), "{line}: {words}");
+        assert!(!words.contains("similar"), "{line}: {words}");
+    }
+}

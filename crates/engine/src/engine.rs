@@ -1,0 +1,519 @@
+//! The engine: a state, the group of facts that is open, and what follows from them.
+
+use loxley_api::{
+    AgentInfo, ApiError, Explanation, Figures, FleetInfo, Health, JobInfo, TaskInfo, TaskRequest,
+};
+use loxley_journal::{Group, Journal};
+use loxley_model::{AgentId, JobId, JobState, Lease, Outcome, Span, TaskId, Time};
+use loxley_policy::{Config, Scheduler, Vitals};
+
+use crate::effects::{Effects, Finish, Records, hold};
+use crate::fact::{AgentRecord, Fact, GroupWriter};
+use crate::fleet::Agent;
+use crate::recover::{self, RecoverError};
+use crate::run_figures::Counted;
+use crate::snapshot::StateCopy;
+use crate::state::State;
+
+pub use crate::state::Applied;
+
+/// A state that facts are told, and the facts that are not written yet.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) state: State,
+    group: GroupWriter,
+    effects: Effects,
+    records: Records,
+    snapshots: SnapshotRule,
+    /// What agents said of leases that they do not hold.
+    stale_answers: u64,
+}
+
+/// A group and what follows from it.
+#[derive(Debug)]
+pub struct Flushed {
+    /// What is to be written; none when nothing was told, or nothing is kept.
+    pub group: Option<Group>,
+    /// What is to be carried out, once it is written.
+    pub effects: Effects,
+}
+
+/// What the tasks of one part of a job have in common: one task, or one array.
+#[derive(Clone, Copy, Debug)]
+pub struct PartView<'a> {
+    /// Its first task: what [`Assignment::part`](crate::Assignment::part) says.
+    pub first: TaskId,
+    /// The job.
+    pub job: JobId,
+    /// What was asked for.
+    pub request: &'a TaskRequest,
+    /// How long an agent may keep the end of a short task back.
+    pub hold: Span,
+}
+
+impl Engine {
+    /// Brings back what a journal tells of.
+    ///
+    /// # Errors
+    /// When it cannot be read, or its decisions cannot be reproduced.
+    pub fn open(journal: &mut dyn Journal, epoch_unix_ns: u64) -> Result<Self, RecoverError> {
+        let recovered = recover::bring_back(journal)?;
+        let mut state = recovered.state;
+        state.epoch_unix_ns = epoch_unix_ns;
+        Ok(Self::with(
+            state,
+            Records::Everything,
+            recovered.replayed.facts,
+        ))
+    }
+
+    /// An engine that writes nothing down: what is over is forgotten.
+    #[must_use]
+    pub fn without_journal() -> Self {
+        Self::with(State::new(Time::ZERO), Records::Nothing, 0)
+    }
+
+    fn with(state: State, records: Records, facts: u64) -> Self {
+        Self {
+            state,
+            group: GroupWriter::new(),
+            effects: Effects::new(records),
+            records,
+            snapshots: SnapshotRule { facts, bytes: 0 },
+            stale_answers: 0,
+        }
+    }
+
+    /// What a start means: agents are away until they say otherwise, and this configuration counts, unless the
+    /// last start was given the same: then what was changed since stays.
+    pub fn begin(&mut self, now: Time, config: &Config) {
+        let _ = self.record_and_apply(now, Fact::Restarted, None);
+        if self.state.given_config.as_deref() != Some(config) {
+            let config = Box::new(config.clone());
+            let _ = self.record_and_apply(now, Fact::ConfigGiven(config), None);
+        }
+    }
+
+    /// Writes a fact into the open group and applies it. `finish` is what an agent said of an attempt beyond
+    /// its outcome: it goes to the history, not into a decision.
+    ///
+    /// # Errors
+    /// When it makes no sense; then it changed nothing.
+    pub fn record_and_apply(
+        &mut self,
+        now: Time,
+        fact: Fact,
+        finish: Option<Finish>,
+    ) -> Result<Applied, ApiError> {
+        if self.records == Records::Everything {
+            self.group.push(now, &fact);
+            self.snapshots.facts += 1;
+        }
+        self.state.apply(now, fact, finish, &mut self.effects)
+    }
+
+    // Time.
+
+    /// The time of the last fact.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.state.now
+    }
+
+    /// When the engine wants to be told that time has passed.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Time> {
+        self.state.driver.next_timer()
+    }
+
+    /// Tells that time has passed, if anything waits for it.
+    pub fn tick_if_due(&mut self, now: Time) {
+        if self.state.driver.is_due(now) {
+            let _ = self.record_and_apply(now, Fact::Tick, None);
+        }
+    }
+
+    /// Milliseconds since 1970.
+    #[must_use]
+    pub fn unix_ms(&self, time: Time) -> u64 {
+        self.state.unix_ms(time)
+    }
+
+    /// Has what is needed to hear that these tasks started or ended fetched from memory, for all at once. For
+    /// whoever has many answers of agents at hand; it changes nothing.
+    pub fn warm_caches(&self, tasks: impl Iterator<Item = TaskId>) {
+        self.state.driver.warm_caches(tasks);
+    }
+
+    // What agents say. What they say of leases that they do not hold is dropped here.
+
+    /// An agent began to run a task.
+    pub fn started(&mut self, now: Time, agent: AgentId, task: TaskId, lease: Lease) {
+        if self.holds(agent, task, lease) {
+            let _ = self.record_and_apply(now, Fact::Started { agent, task, lease }, None);
+        }
+    }
+
+    /// An attempt ended, after it `ran` so long.
+    #[expect(clippy::too_many_arguments, reason = "what there is to say of an end")]
+    pub fn finished(
+        &mut self,
+        now: Time,
+        agent: AgentId,
+        task: TaskId,
+        lease: Lease,
+        outcome: Outcome,
+        ran: Span,
+        finish: Finish,
+    ) {
+        if self.holds(agent, task, lease) {
+            let fact = Fact::Finished {
+                agent,
+                task,
+                lease,
+                outcome,
+                ran,
+            };
+            let _ = self.record_and_apply(now, fact, Some(finish));
+        }
+    }
+
+    /// An agent gave a task back, or says that it cannot.
+    pub fn yielded(
+        &mut self,
+        now: Time,
+        agent: AgentId,
+        task: TaskId,
+        lease: Lease,
+        yielded: bool,
+    ) {
+        if self.holds(agent, task, lease) {
+            let fact = Fact::Yielded {
+                agent,
+                task,
+                lease,
+                yielded,
+            };
+            let _ = self.record_and_apply(now, fact, None);
+        }
+    }
+
+    /// A running task saved its state.
+    pub fn checkpoint_saved(
+        &mut self,
+        now: Time,
+        agent: AgentId,
+        task: TaskId,
+        lease: Lease,
+        state: bytes::Bytes,
+    ) {
+        if self.holds(agent, task, lease) {
+            let fact = Fact::Checkpoint {
+                agent,
+                task,
+                lease,
+                state,
+            };
+            let _ = self.record_and_apply(now, fact, None);
+        }
+    }
+
+    /// A sign of life.
+    pub fn heard(&mut self, now: Time, agent: AgentId, vitals: Vitals) {
+        let _ = self.record_and_apply(now, Fact::AgentHeard { agent, vitals }, None);
+    }
+
+    fn holds(&mut self, agent: AgentId, task: TaskId, lease: Lease) -> bool {
+        let held = self.state.driver.leases().held_by(agent, lease);
+        let holds = held.is_some_and(|held| held.task == task);
+        self.stale_answers += u64::from(!holds);
+        holds
+    }
+
+    // What is to be written and carried out.
+
+    /// Whether somebody listens to events; else none are made.
+    pub fn want_events(&mut self, wanted: bool) {
+        self.effects.wants_events = wanted;
+    }
+
+    /// Whether somebody wants to see every decision of the core ([`Effects::decisions`]).
+    pub fn want_decisions(&mut self, wanted: bool) {
+        self.effects.wants_decisions = wanted;
+    }
+
+    /// How many bytes the open group has.
+    #[must_use]
+    pub fn group_len(&self) -> usize {
+        self.group.len()
+    }
+
+    /// Whether somebody has to hear of what is in the open group.
+    #[must_use]
+    pub fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
+    }
+
+    /// Whether nothing was told since the last flush.
+    #[must_use]
+    pub fn is_group_empty(&self) -> bool {
+        self.group.is_empty()
+    }
+
+    /// Jobs that ended since the last flush.
+    #[must_use]
+    pub fn jobs_over(&self) -> &[JobInfo] {
+        &self.effects.jobs_over
+    }
+
+    /// Closes the open group.
+    pub fn flush(&mut self) -> Flushed {
+        let next = self.effects.next();
+        let mut effects = std::mem::replace(&mut self.effects, next);
+        let rows = std::mem::take(&mut effects.rows);
+        let digest = self.state.digest.0;
+        let group = (!self.group.is_empty()).then(|| self.group.finish(digest, rows));
+        Flushed { group, effects }
+    }
+
+    /// Whether a snapshot of the state is worth its while.
+    #[must_use]
+    pub fn is_snapshot_due(&self) -> bool {
+        self.snapshots.is_due(self.state.live())
+    }
+
+    /// Whether a snapshot now would spare the next start something.
+    #[must_use]
+    pub fn is_snapshot_of_use(&self) -> bool {
+        self.snapshots.facts > 0
+    }
+
+    /// A copy of the state after the last group, to be packed elsewhere and kept: as quick as can be, for
+    /// nobody is answered meanwhile.
+    ///
+    /// # Panics
+    /// When a group is open: it would be part of the state, and stand behind the snapshot in the journal.
+    pub fn copy_state(&mut self) -> StateCopy {
+        assert!(
+            self.group.is_empty(),
+            "a snapshot stands between two groups"
+        );
+        self.snapshots.facts = 0;
+        self.state.copy()
+    }
+
+    /// The last snapshot had so many bytes.
+    pub fn note_snapshot_size(&mut self, bytes: u64) {
+        self.snapshots.bytes = bytes;
+    }
+
+    // Questions.
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        self.state.driver.scheduler().config()
+    }
+
+    /// The core, to be looked at.
+    #[must_use]
+    pub fn scheduler(&self) -> &Scheduler {
+        self.state.driver.scheduler()
+    }
+
+    /// A digest of all decisions so far.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.state.digest.0
+    }
+
+    /// The number of the agent with this name.
+    #[must_use]
+    pub fn agent_named(&self, name: &str) -> Option<AgentId> {
+        self.state.names.agents.id(name)
+    }
+
+    /// An agent as it introduced itself, while the engine counts on it.
+    #[must_use]
+    pub fn registered(&self, agent: AgentId) -> Option<&AgentRecord> {
+        let agent = self.agent(agent).filter(|agent| agent.registered);
+        agent.map(|agent| &*agent.record)
+    }
+
+    /// Whose the name of an agent is: what the token is called with which it first came. None: nobody's.
+    #[must_use]
+    pub fn owner(&self, agent: AgentId) -> Option<&str> {
+        let owner = self.agent(agent)?.record.owner.as_str();
+        (!owner.is_empty()).then_some(owner)
+    }
+
+    /// When an agent was last heard.
+    #[must_use]
+    pub fn last_heard(&self, agent: AgentId) -> Option<Time> {
+        self.agent(agent).map(|agent| agent.heard)
+    }
+
+    /// Whether an agent finishes what it has and gets nothing new, and has nothing left.
+    #[must_use]
+    pub fn is_drained(&self, agent: AgentId) -> bool {
+        let draining = self.agent(agent).is_some_and(|agent| agent.draining);
+        draining && self.state.driver.leases().is_free(agent)
+    }
+
+    /// How many tasks an agent has under a lease.
+    #[must_use]
+    pub fn held_by(&self, agent: AgentId) -> usize {
+        self.state.driver.leases().of(agent).count()
+    }
+
+    fn agent(&self, agent: AgentId) -> Option<&Agent> {
+        self.state.fleet.get(agent)
+    }
+
+    /// All agents that were ever here.
+    pub fn agents(&self) -> impl Iterator<Item = AgentId> {
+        self.state.fleet.iter().map(|(id, _)| id)
+    }
+
+    /// An agent.
+    #[must_use]
+    pub fn agent_info(&self, agent: AgentId) -> Option<AgentInfo> {
+        self.state.agent_info(agent)
+    }
+
+    /// A job that is not over, or that is kept because its failed tasks may be tried again.
+    #[must_use]
+    pub fn job_info(&self, job: JobId) -> Option<JobInfo> {
+        let job = self.state.jobs.get(job)?;
+        Some(self.state.job_info(job))
+    }
+
+    /// All jobs that are in memory.
+    pub fn jobs(&self) -> impl Iterator<Item = JobInfo> {
+        let jobs = self.state.jobs.iter();
+        jobs.map(|job| self.state.job_info(job))
+    }
+
+    /// Which task of a job takes more entries: the array of this name, or the first one.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn array_of(&self, job: JobId, name: Option<&str>) -> Result<u32, ApiError> {
+        let known = self.state.jobs.get(job);
+        let known = known.ok_or_else(|| ApiError::not_found("open job", job.0))?;
+        let mut tasks = known.request.tasks.iter();
+        let found = tasks.position(|task| {
+            task.entries.is_some() && name.is_none_or(|name| task.name.as_deref() == Some(name))
+        });
+        let none = || ApiError::invalid("the job has no such array");
+        found.and_then(|at| u32::try_from(at).ok()).ok_or_else(none)
+    }
+
+    /// Whether a job is known and not over.
+    #[must_use]
+    pub fn is_open(&self, job: JobId) -> bool {
+        self.state.jobs.is_open(job)
+    }
+
+    /// How a job that is over ended.
+    #[must_use]
+    pub fn ended(&self, job: JobId) -> Option<JobState> {
+        self.state.jobs.ended(job)
+    }
+
+    /// How many jobs are not over.
+    #[must_use]
+    pub fn open_jobs(&self) -> u64 {
+        self.state.jobs.open_count()
+    }
+
+    /// A task that is not over.
+    #[must_use]
+    pub fn task_info(&self, task: TaskId) -> Option<TaskInfo> {
+        self.state.task_info(task)
+    }
+
+    /// Why a task that is not over is where it is.
+    #[must_use]
+    pub fn explain(&self, task: TaskId, now: Time) -> Option<Explanation> {
+        self.state.explain(task, now)
+    }
+
+    /// What is wrong with the fleet.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.state.health()
+    }
+
+    /// The figures of the scheduler.
+    #[must_use]
+    pub fn fleet_info(&self) -> FleetInfo {
+        let mut info = self.state.fleet_info();
+        info.stale_answers += self.stale_answers;
+        info
+    }
+
+    /// The figures of the fleet in the last minutes.
+    #[must_use]
+    pub fn fleet_figures(&self) -> Figures {
+        self.state.fleet_figures()
+    }
+
+    /// What was counted of a job, for [`run_figures::of_job`](crate::run_figures::of_job).
+    #[must_use]
+    pub fn counted(&self, job: JobId) -> Counted {
+        self.state.counted(Some(job))
+    }
+
+    /// What the tasks of a part have in common, by its first task.
+    #[must_use]
+    pub fn part(&self, first: TaskId) -> Option<PartView<'_>> {
+        let spot = self.state.jobs.spot(first)?;
+        Some(PartView {
+            first: spot.part.first,
+            job: spot.job.id,
+            request: spot.request,
+            hold: hold(&spot),
+        })
+    }
+}
+
+/// When a snapshot of the state is worth its while.
+#[derive(Clone, Copy, Debug)]
+struct SnapshotRule {
+    /// Facts since the last one: so many a start would have to replay.
+    facts: u64,
+    /// How large the last one was.
+    bytes: u64,
+}
+
+impl SnapshotRule {
+    /// So many are replayed in well under a second.
+    const FACTS_MIN: u64 = 200_000;
+    /// A snapshot costs about as much as this many facts for each live task.
+    const FACTS_PER_TASK: u64 = 4;
+    /// The same for its size.
+    const BYTES_PER_FACT: u64 = 64;
+
+    /// Both what a snapshot costs and what a replay costs stay a small part of the work that was done
+    /// meanwhile.
+    fn is_due(&self, live_tasks: u64) -> bool {
+        let worth = (live_tasks * Self::FACTS_PER_TASK).max(self.bytes / Self::BYTES_PER_FACT);
+        self.facts >= worth.max(Self::FACTS_MIN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_due_when_it_is_worth_its_cost() {
+        let rule = |facts, bytes| SnapshotRule { facts, bytes };
+        assert!(!rule(199_999, 0).is_due(0));
+        assert!(rule(200_000, 0).is_due(0));
+        assert!(!rule(300_000, 0).is_due(100_000), "many tasks are live");
+        assert!(rule(400_000, 0).is_due(100_000));
+        assert!(!rule(300_000, 64 << 20).is_due(0), "the last one was large");
+    }
+}

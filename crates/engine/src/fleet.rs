@@ -1,0 +1,92 @@
+//! The agents as the engine knows them: which process speaks for a number, and how it is.
+//!
+//! Names are in the directory and leases with the driver; these are the things that neither cares about.
+
+use std::sync::Arc;
+
+use loxley_model::{AgentId, Time};
+
+use crate::fact::AgentRecord;
+
+/// An agent that was here once.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    /// Shared, so that a snapshot is taken quickly.
+    pub(crate) record: Arc<AgentRecord>,
+    /// Whether the policy has it.
+    pub(crate) registered: bool,
+    pub(crate) draining: bool,
+    pub(crate) heard: Time,
+    pub(crate) throttle: f64,
+    pub(crate) round_trip_ns: u64,
+}
+
+impl Agent {
+    fn new(record: Arc<AgentRecord>, now: Time) -> Self {
+        Self {
+            registered: false,
+            draining: false,
+            heard: now,
+            throttle: 0.0,
+            round_trip_ns: 0,
+            record,
+        }
+    }
+}
+
+/// All agents, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Fleet {
+    pub(super) agents: Vec<Agent>,
+    /// Slots of all agents that the policy has.
+    slots: u64,
+}
+
+impl Fleet {
+    pub(crate) fn get(&self, id: AgentId) -> Option<&Agent> {
+        self.agents.get(usize::try_from(id.0.checked_sub(1)?).ok()?)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: AgentId) -> Option<&mut Agent> {
+        let at = usize::try_from(id.0.checked_sub(1)?).ok()?;
+        self.agents.get_mut(at)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (AgentId, &Agent)> {
+        (1..).map(AgentId).zip(&self.agents)
+    }
+
+    /// A process came under this number, and starts with nothing. Whether the number is new.
+    pub(crate) fn admit(&mut self, id: AgentId, record: AgentRecord, now: Time) -> bool {
+        self.set_registered(id, false);
+        let agent = Agent::new(Arc::new(record), now);
+        if let Some(place) = self.get_mut(id) {
+            *place = agent;
+            return false;
+        }
+        self.agents.push(agent);
+        assert_eq!(id.0, self.agents.len() as u64, "numbers have no gaps");
+        true
+    }
+
+    /// Slots of all agents that the policy has.
+    pub(crate) fn slots(&self) -> u64 {
+        self.slots
+    }
+
+    /// Notes whether the policy has an agent.
+    pub(crate) fn set_registered(&mut self, id: AgentId, registered: bool) {
+        let Some(agent) = self.get_mut(id) else {
+            return;
+        };
+        let slots = u64::from(agent.record.slots);
+        match (
+            std::mem::replace(&mut agent.registered, registered),
+            registered,
+        ) {
+            (false, true) => self.slots += slots,
+            (true, false) => self.slots -= slots,
+            _ => {}
+        }
+    }
+}

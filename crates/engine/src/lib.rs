@@ -1,0 +1,51 @@
+//! Jobs, agents and a journal around the deciding core: what `loxley server` serves and what `loxley run` runs
+//! on. No socket, no thread and no runtime: whoever owns an [`Engine`] calls it.
+//!
+//! ```text
+//!   what happened ──▶ Fact ──▶ Engine::record_and_apply ──▶ State ──▶ Driver ──▶ the core
+//!                                  │ written into the open group          │
+//!                                  ▼                                      ▼
+//!                        Engine::flush ──▶ Group, to be written     Effects: orders for agents, rows of
+//!                                          and only then ...        history, events, jobs that are over
+//! ```
+//!
+//! A *fact* is a thing that happened, with names spelled out. The journal is the list of facts, each with its
+//! time: applied in order to a new state they bring back the state of the engine that wrote them, decision by
+//! decision ([`replay`] compares a digest).
+//!
+//! What must stay true: nothing of the [`Effects`] is carried out before the group that they came with is
+//! written, where there is a journal.
+
+mod api_view;
+mod clock;
+mod core_view;
+mod digest;
+mod effects;
+pub mod ended_text;
+mod engine;
+mod fact;
+mod fact_json;
+mod fleet;
+pub mod history_view;
+mod jobs;
+mod keys;
+mod ledger;
+mod names;
+mod recover;
+pub mod run_figures;
+mod snapshot;
+mod state;
+mod submission;
+#[cfg(test)]
+mod tests;
+
+pub use clock::Clock;
+pub use core_view::{CoreView, core_view};
+pub use effects::{Assignment, Effects, Finish, Orders, Retraction};
+pub use engine::{Applied, Engine, Flushed, PartView};
+pub use fact::{AgentRecord, Fact, GroupError};
+pub use fact_json::facts_of;
+pub use ledger::JobCounts;
+pub use recover::{Listener, RecoverError, Replayed, Retold, replay, replay_from_snapshot, retell};
+pub use snapshot::{SnapshotError, StateCopy};
+pub use submission::Submission;

@@ -1,0 +1,685 @@
+//! The way into the engine, for everybody else.
+//!
+//! A handle can be cloned and used from any task. What it answers is on disk.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use loxley_api::{
+    AgentInfo, ApiError, ErrorCode, Event, Explanation, ExtendRequest, Figures, FleetInfo, Health,
+    JobFilter, JobInfo, JobRequest, OutputTail, Page, TaskEnd, TaskFilter, TaskInfo,
+};
+use loxley_engine::{Fact, Submission, ended_text, history_view, run_figures};
+use loxley_journal::{History, ReadError};
+use loxley_model::{AgentId, JobId, Span, TaskId};
+use loxley_policy::{Config, Selection};
+use loxley_protocol as wire;
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+use super::{Decider, Link, Progress, Request, Told};
+use crate::outputs::Outputs;
+
+/// The most items of a page.
+const PAGE_MAX: u32 = 1000;
+/// The items of a page when nobody says.
+const PAGE_DEFAULT: u32 = 100;
+
+/// Where the history of a journal can be asked: readers that are used again.
+#[derive(Clone, Debug, Default)]
+pub struct HistorySource {
+    inner: Option<Arc<Readers>>,
+    epoch_unix_ns: u64,
+}
+
+#[derive(Debug)]
+struct Readers {
+    directory: PathBuf,
+    idle: Mutex<Vec<History>>,
+}
+
+impl HistorySource {
+    /// The history in this directory.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(directory: PathBuf) -> Result<Self, ApiError> {
+        let history = History::open(&directory).map_err(|error| internal(&error))?;
+        let epoch_unix_ns = history
+            .epoch_unix_nanos()
+            .map_err(|error| internal(&error))?;
+        Ok(Self {
+            epoch_unix_ns,
+            inner: Some(Arc::new(Readers {
+                directory,
+                idle: Mutex::new(vec![history]),
+            })),
+        })
+    }
+
+    /// No history: for journals that keep none. Times count from this moment since 1970.
+    #[must_use]
+    pub fn none(epoch_unix_ns: u64) -> Self {
+        Self {
+            inner: None,
+            epoch_unix_ns,
+        }
+    }
+
+    /// When the journal was made.
+    #[must_use]
+    pub fn epoch_unix_ns(&self) -> u64 {
+        self.epoch_unix_ns
+    }
+
+    /// Asks the history on a thread that may block.
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&History) -> Result<T, ReadError> + Send + 'static,
+    ) -> Result<Option<T>, ApiError> {
+        let Some(readers) = self.inner.clone() else {
+            return Ok(None);
+        };
+        let asked = tokio::task::spawn_blocking(move || {
+            let idle = lock(&readers.idle).pop();
+            let history = match idle {
+                Some(history) => history,
+                None => History::open(&readers.directory).map_err(|error| internal(&error))?,
+            };
+            let answer = question(&history).map_err(|error| internal(&error));
+            lock(&readers.idle).push(history);
+            answer
+        });
+        asked.await.map_err(|error| internal(&error))?.map(Some)
+    }
+}
+
+fn lock(idle: &Mutex<Vec<History>>) -> std::sync::MutexGuard<'_, Vec<History>> {
+    idle.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Asks the engine, and tells it things.
+#[derive(Clone)]
+pub struct Handle {
+    requests: mpsc::Sender<Request>,
+    events: broadcast::Sender<Arc<Event>>,
+    history: HistorySource,
+    progress: Arc<Progress>,
+    outputs: Arc<Outputs>,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").finish_non_exhaustive()
+    }
+}
+
+impl Handle {
+    pub(super) fn new(
+        requests: mpsc::Sender<Request>,
+        events: broadcast::Sender<Arc<Event>>,
+        history: HistorySource,
+        progress: Arc<Progress>,
+    ) -> Self {
+        Self {
+            requests,
+            events,
+            history,
+            progress,
+            outputs: Arc::new(Outputs::default()),
+        }
+    }
+
+    // Jobs.
+
+    /// Accepts a job. `user` is for whom it counts when it does not say so itself.
+    ///
+    /// # Errors
+    /// When it makes no sense, or the server is stopping.
+    pub async fn submit(&self, request: &JobRequest, user: &str) -> Result<JobInfo, ApiError> {
+        let request = Submission::new(request.clone())?;
+        if self.is_draining() {
+            let message = "the server drains and takes no more jobs";
+            return Err(ApiError::new(ErrorCode::Unavailable, message));
+        }
+        let fact = Fact::JobSubmitted {
+            request,
+            user: user.to_owned(),
+        };
+        match self.tell(fact).await? {
+            Told::Job(job) => Ok(*job),
+            Told::Ended(id) => self.job(id).await,
+            Told::Done => Err(ApiError::new(ErrorCode::Gone, "the job is gone")),
+        }
+    }
+
+    /// Adds entries to an array of an open job.
+    ///
+    /// # Errors
+    /// When they make no sense, or the job is not open.
+    pub async fn extend(&self, job: JobId, request: ExtendRequest) -> Result<JobInfo, ApiError> {
+        request.check()?;
+        let ExtendRequest {
+            task,
+            entries,
+            cost_sec,
+        } = request;
+        let task = self.ask(move |decider| decider.engine.array_of(job, task.as_deref()));
+        let fact = Fact::JobExtended {
+            job,
+            task: task.await??,
+            entries,
+            cost: cost_sec.and_then(Span::try_from_secs_f64),
+        };
+        self.tell(fact).await?;
+        self.job(job).await
+    }
+
+    /// Adds nothing more to an open job: it is over when its last task is.
+    ///
+    /// # Errors
+    /// When it is not open.
+    pub async fn close(&self, job: JobId) -> Result<JobInfo, ApiError> {
+        self.tell(Fact::JobClosed(job)).await?;
+        self.job(job).await
+    }
+
+    /// A job, whether it is over or not.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn job(&self, id: JobId) -> Result<JobInfo, ApiError> {
+        let live = self.ask(move |decider| decider.engine.job_info(id)).await?;
+        if let Some(job) = live {
+            return Ok(job);
+        }
+        let epoch = self.history.epoch_unix_ns;
+        let past = self
+            .history
+            .ask(move |history| history_view::job(history, id, epoch))
+            .await?;
+        past.flatten()
+            .ok_or_else(|| ApiError::not_found("job", id.0))
+    }
+
+    /// Jobs, newest first.
+    ///
+    /// # Errors
+    /// When the history cannot be read.
+    pub async fn jobs(&self, filter: JobFilter) -> Result<Page<JobInfo>, ApiError> {
+        let limit = page_size(filter.limit);
+        let wanted = filter.clone();
+        let mut items = self
+            .ask(move |decider| {
+                let jobs = decider.engine.jobs();
+                let mut infos: Vec<JobInfo> = jobs
+                    .filter(|job| history_view::admits(&wanted, job))
+                    .collect();
+                infos.sort_unstable_by_key(|job| std::cmp::Reverse(job.id));
+                infos.truncate(limit + 1);
+                infos
+            })
+            .await?;
+        let epoch = self.history.epoch_unix_ns;
+        let ended = self
+            .history
+            .ask(move |history| history_view::jobs(history, &filter, limit + 1, epoch));
+        for job in ended.await?.unwrap_or_default() {
+            if !items.iter().any(|known| known.id == job.id) {
+                items.push(job);
+            }
+        }
+        items.sort_unstable_by_key(|job| std::cmp::Reverse(job.id));
+        let more = items.len() > limit;
+        items.truncate(limit);
+        let next = items.last().filter(|_| more).map(|job| job.id.0);
+        Ok(Page { items, next })
+    }
+
+    /// Waits until a job is over. Dropping the future takes the wait back.
+    ///
+    /// # Errors
+    /// When there is no such job, or the server is stopping.
+    pub async fn wait(&self, id: JobId) -> Result<JobInfo, ApiError> {
+        let (answer, over) = oneshot::channel();
+        self.send(Request::Wait { job: id, answer }).await?;
+        match over.await.map_err(|_| stopping())? {
+            Some(job) => Ok(job),
+            None => self.job(id).await,
+        }
+    }
+
+    // Tasks.
+
+    /// A task, whether it is over or not.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn task(&self, id: TaskId) -> Result<TaskInfo, ApiError> {
+        let live = self
+            .ask(move |decider| decider.engine.task_info(id))
+            .await?;
+        if let Some(task) = live {
+            return Ok(task);
+        }
+        let epoch = self.history.epoch_unix_ns;
+        let past = self
+            .history
+            .ask(move |history| history_view::task(history, id, epoch))
+            .await?;
+        past.flatten()
+            .ok_or_else(|| ApiError::not_found("task", id.0))
+    }
+
+    /// Tasks of a job, in the order of their ids.
+    ///
+    /// # Errors
+    /// When there is no such job.
+    pub async fn tasks(&self, job: JobId, filter: TaskFilter) -> Result<Page<TaskInfo>, ApiError> {
+        let job = self.job(job).await?;
+        let limit = page_size(filter.limit);
+        let last = job.last_task.0 + 1;
+        let mut next = filter.from.unwrap_or(0).max(job.first_task.0);
+        let mut items = Vec::new();
+        // A filter may pass over many: so many are looked at for one page.
+        const LOOKED_AT_MAX: u64 = 20_000;
+        let end = last.min(next + LOOKED_AT_MAX);
+        let epoch = self.history.epoch_unix_ns;
+        while next < end && items.len() < limit {
+            let count = (end - next).min(1000);
+            let from = TaskId(next);
+            let id_of_job = job.id;
+            let live = self.ask(move |decider| {
+                let ids = (from.0..from.0 + count).map(TaskId);
+                let infos = ids.filter_map(|id| decider.engine.task_info(id));
+                let infos = infos.filter(|task| task.job == id_of_job);
+                infos.map(|task| (task.id, task)).collect()
+            });
+            let live: std::collections::BTreeMap<TaskId, TaskInfo> = live.await?;
+            let id = job.id;
+            let past = self
+                .history
+                .ask(move |history| history_view::tasks(history, id, from, count, epoch))
+                .await?;
+            let mut all = past.unwrap_or_default();
+            all.extend(live);
+            for (id, task) in all {
+                next = id.0 + 1;
+                if filter.state.is_none_or(|state| state == task.state) {
+                    items.push(task);
+                    if items.len() == limit {
+                        break;
+                    }
+                }
+            }
+            if items.len() < limit {
+                next = from.0 + count;
+            }
+        }
+        let next = (next < last).then_some(next);
+        Ok(Page { items, next })
+    }
+
+    /// What is kept of a task's output: so far, while it runs.
+    ///
+    /// # Errors
+    /// When there is no such task.
+    pub async fn output(&self, id: TaskId) -> Result<OutputTail, ApiError> {
+        let task = self.task(id).await?;
+        if !task.state.is_over()
+            && let Some(tail) = self.outputs.tail(id)
+        {
+            return Ok(tail);
+        }
+        let kept = self
+            .history
+            .ask(move |history| history_view::output(history, id))
+            .await?;
+        Ok(kept.flatten().unwrap_or_default())
+    }
+
+    /// What a task returned.
+    ///
+    /// # Errors
+    /// When there is no such task, or it is not over.
+    pub async fn result(&self, id: TaskId) -> Result<Vec<u8>, ApiError> {
+        let task = self.task(id).await?;
+        if !task.state.is_over() {
+            let message = format!("task {} is not over", id.0);
+            return Err(ApiError::new(ErrorCode::Conflict, message));
+        }
+        let kept = self.history.ask(move |history| history.result(id)).await?;
+        Ok(kept.flatten().unwrap_or_default())
+    }
+
+    /// How tasks ended: of those that are over as many as fit into one answer.
+    ///
+    /// # Errors
+    /// When the history cannot be read.
+    pub async fn ends(&self, tasks: Vec<TaskId>) -> Result<Vec<TaskEnd>, ApiError> {
+        let ends = self
+            .history
+            .ask(move |history| history_view::ends(history, &tasks));
+        Ok(ends.await?.unwrap_or_default())
+    }
+
+    /// Why a task is where it is.
+    ///
+    /// # Errors
+    /// When there is no such task.
+    pub async fn explain(&self, id: TaskId) -> Result<Explanation, ApiError> {
+        let live = self
+            .ask(move |decider| decider.engine.explain(id, decider.clock.peek()))
+            .await?;
+        if let Some(explanation) = live {
+            return Ok(explanation);
+        }
+        let past = self
+            .history
+            .ask(move |history| ended_text::explain(history, id))
+            .await?;
+        if let Some(explanation) = past.flatten() {
+            return Ok(explanation);
+        }
+        // It ended with its job, before it was looked at.
+        let task = self.task(id).await?;
+        let job = task.job.0;
+        Ok(Explanation {
+            task: id,
+            state: task.state,
+            place: format!("is over with its job, {}: it never ran", task.state.name()),
+            obstacles: Vec::new(),
+            remedies: vec![format!(
+                "see what became of its job: `loxley job info {job}`"
+            )],
+        })
+    }
+
+    /// Cancels a task, a job or everything.
+    ///
+    /// # Errors
+    /// When it is not there, or over.
+    pub async fn cancel(&self, selection: Selection) -> Result<(), ApiError> {
+        self.tell(Fact::Cancelled(selection)).await.map(drop)
+    }
+
+    /// Gives failed tasks another chance.
+    ///
+    /// # Errors
+    /// When one of them did not fail.
+    pub async fn retry(&self, tasks: Vec<TaskId>) -> Result<(), ApiError> {
+        self.tell(Fact::Resubmitted(tasks)).await.map(drop)
+    }
+
+    // Agents.
+
+    /// All agents that are here, or were and came to an end less than a day ago.
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    pub async fn agents(&self) -> Result<Vec<AgentInfo>, ApiError> {
+        self.ask(|decider| {
+            let ids = decider.engine.agents();
+            ids.filter_map(|id| decider.agent_info(id)).collect()
+        })
+        .await
+    }
+
+    /// An agent.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn agent(&self, id: AgentId) -> Result<AgentInfo, ApiError> {
+        let info = self.ask(move |decider| decider.agent_info(id)).await?;
+        info.ok_or_else(|| ApiError::not_found("agent", id.0))
+    }
+
+    /// The number of the agent with this name.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn agent_named(&self, name: &str) -> Result<AgentId, ApiError> {
+        let wanted = name.to_owned();
+        let id = self
+            .ask(move |decider| decider.engine.agent_named(&wanted))
+            .await?;
+        id.ok_or_else(|| ApiError::not_found("agent", name))
+    }
+
+    /// Lets an agent finish what it has, and end.
+    ///
+    /// # Errors
+    /// When it is not here.
+    pub async fn drain_agent(&self, agent: AgentId) -> Result<(), ApiError> {
+        self.dismiss(agent, wire::Farewell::Drain).await
+    }
+
+    /// Ends an agent. What it runs is killed, and goes to others.
+    ///
+    /// # Errors
+    /// When it is not here.
+    pub async fn stop_agent(&self, agent: AgentId) -> Result<(), ApiError> {
+        self.dismiss(agent, wire::Farewell::Stop).await
+    }
+
+    async fn dismiss(&self, agent: AgentId, farewell: wire::Farewell) -> Result<(), ApiError> {
+        let (answer, dismissed) = oneshot::channel();
+        self.send(Request::Dismiss {
+            agent,
+            farewell,
+            answer,
+        })
+        .await?;
+        dismissed.await.map_err(|_| stopping())?
+    }
+
+    /// Has the name of an agent be anybody's again.
+    ///
+    /// # Errors
+    /// When it is here, or was never.
+    pub async fn forget_agent(&self, agent: AgentId) -> Result<(), ApiError> {
+        self.tell(Fact::AgentForgotten(agent)).await.map(drop)
+    }
+
+    // The server.
+
+    /// Replaces the configuration.
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    pub async fn reload(&self, config: Config) -> Result<(), ApiError> {
+        let fact = Fact::ConfigChanged(Box::new(config));
+        self.tell(fact).await.map(drop)
+    }
+
+    /// The configuration in force.
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    pub async fn config(&self) -> Result<Config, ApiError> {
+        self.ask(|decider| decider.engine.config().clone()).await
+    }
+
+    /// Asks for a rebalancing pass now.
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    pub async fn rebalance(&self) -> Result<(), ApiError> {
+        self.tell(Fact::RebalanceRequested).await.map(drop)
+    }
+
+    /// The figures of the scheduler.
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    pub async fn fleet(&self) -> Result<FleetInfo, ApiError> {
+        self.ask(|decider| decider.engine.fleet_info()).await
+    }
+
+    /// The figures of the fleet in the last minutes.
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    pub async fn figures(&self) -> Result<Figures, ApiError> {
+        self.ask(|decider| decider.engine.fleet_figures()).await
+    }
+
+    /// The figures of what is over of a job.
+    ///
+    /// # Errors
+    /// When there is no such job, or the history cannot be read.
+    pub async fn job_figures(&self, id: JobId) -> Result<Figures, ApiError> {
+        let counted = self.ask(move |decider| decider.engine.counted(id)).await?;
+        let figures = self
+            .history
+            .ask(move |history| run_figures::of_job(history, id, &counted));
+        let figures = figures.await?.flatten();
+        figures.ok_or_else(|| ApiError::not_found("job", id.0))
+    }
+
+    /// Has a snapshot of the state taken now, whether it is worth it or not, and waits until it is on disk.
+    ///
+    /// # Errors
+    /// When the server is stopping, or there is no room for it.
+    pub async fn take_snapshot(&self) -> Result<(), ApiError> {
+        let (answer, kept) = oneshot::channel();
+        self.send(Request::Snapshot(answer)).await?;
+        kept.await.map_err(|_| stopping())?
+    }
+
+    /// What is wrong with the fleet.
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    pub async fn health(&self) -> Result<Health, ApiError> {
+        self.ask(|decider| decider.engine.health()).await
+    }
+
+    /// Accepts no more jobs from now on.
+    pub fn drain(&self) {
+        self.progress.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether no more jobs are accepted.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.progress.draining.load(Ordering::Relaxed)
+    }
+
+    /// How many jobs are not over.
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    pub async fn open_jobs(&self) -> Result<u64, ApiError> {
+        self.ask(|decider| decider.engine.open_jobs()).await
+    }
+
+    /// The place after the last group that is on disk.
+    #[must_use]
+    pub fn journal_position(&self) -> u64 {
+        self.progress.position.load(Ordering::Acquire)
+    }
+
+    /// How long a write to the journal takes at present, in nanoseconds.
+    #[must_use]
+    pub fn commit_ns(&self) -> u64 {
+        self.progress.commit_ns.load(Ordering::Relaxed)
+    }
+
+    /// Everything that happens from now on.
+    #[must_use]
+    pub fn subscribe(&self) -> broadcast::Receiver<Arc<Event>> {
+        self.events.subscribe()
+    }
+
+    /// A digest of all decisions so far: a replay of the journal comes to the same one.
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    pub async fn digest(&self) -> Result<u64, ApiError> {
+        self.ask(|decider| decider.engine.digest()).await
+    }
+
+    // For sessions.
+
+    pub(crate) fn outputs(&self) -> &Outputs {
+        &self.outputs
+    }
+
+    pub(crate) async fn connect(
+        &self,
+        hello: wire::Hello,
+        link: Link,
+    ) -> Result<AgentId, ApiError> {
+        let (answer, connected) = oneshot::channel();
+        let hello = Box::new(hello);
+        self.send(Request::Connect {
+            hello,
+            link,
+            answer,
+        })
+        .await?;
+        connected.await.map_err(|_| stopping())?
+    }
+
+    pub(crate) async fn hear(
+        &self,
+        agent: AgentId,
+        session: u64,
+        frame: wire::AgentFrame,
+    ) -> Result<(), ApiError> {
+        let frame = Box::new(frame);
+        self.send(Request::Frame {
+            agent,
+            session,
+            frame,
+        })
+        .await
+    }
+
+    pub(crate) async fn disconnect(&self, agent: AgentId, session: u64) {
+        // Fails when the engine has ended: then the next start counts the agent as away.
+        let _ = self.send(Request::Disconnect { agent, session }).await;
+    }
+
+    // The way in.
+
+    async fn tell(&self, fact: Fact) -> Result<Told, ApiError> {
+        let (answer, told) = oneshot::channel();
+        self.send(Request::Tell { fact, answer }).await?;
+        told.await.map_err(|_| stopping())?
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Decider) -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let (sender, answer) = oneshot::channel();
+        let ask = Request::Ask(Box::new(move |decider| {
+            let found = question(decider);
+            Box::new(move || {
+                let _ = sender.send(found);
+            })
+        }));
+        self.send(ask).await?;
+        answer.await.map_err(|_| stopping())
+    }
+
+    async fn send(&self, request: Request) -> Result<(), ApiError> {
+        self.requests.send(request).await.map_err(|_| stopping())
+    }
+}
+
+fn page_size(limit: Option<u32>) -> usize {
+    limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_MAX) as usize
+}
+
+fn stopping() -> ApiError {
+    ApiError::new(ErrorCode::Unavailable, "the server is stopping")
+}
+
+fn internal(error: &(dyn std::error::Error + 'static)) -> ApiError {
+    tracing::error!(error, "cannot answer");
+    ApiError::new(ErrorCode::Internal, error.to_string())
+}

@@ -1,0 +1,64 @@
+//! What a server keeps to, beside how it balances load: said at its start or by a reload, and kept in a file, so that it
+//! counts after the next start, too.
+
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+
+use loxley_config::ServerSettings;
+use loxley_policy::Config;
+
+use crate::auth::{GateError, write_secret};
+
+const FILE: &str = "settings.yaml";
+
+#[derive(Debug)]
+pub(crate) struct Settings {
+    path: PathBuf,
+    current: RwLock<ServerSettings>,
+}
+
+impl Settings {
+    /// Those that are given; else those that were in force when the server ended.
+    pub(crate) fn open(directory: &Path, given: Option<ServerSettings>) -> Result<Self, GateError> {
+        let path = directory.join(FILE);
+        let kept = || match std::fs::read(&path) {
+            Ok(text) => match loxley_config::parse_server_bytes(&text) {
+                Ok((_, settings)) => Ok(settings),
+                Err(mistakes) => Err(GateError::Damaged {
+                    path: path.clone(),
+                    what: mistakes.to_string(),
+                }),
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Ok(ServerSettings::default())
+            }
+            Err(source) => Err(GateError::Io {
+                path: path.clone(),
+                source,
+            }),
+        };
+        let settings = given.map_or_else(kept, Ok)?;
+        let this = Self {
+            path,
+            current: RwLock::new(settings),
+        };
+        if given.is_some() {
+            this.set(settings)?;
+        }
+        Ok(this)
+    }
+
+    pub(crate) fn get(&self) -> ServerSettings {
+        *self.current.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set(&self, settings: ServerSettings) -> Result<(), GateError> {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if *current != settings || !self.path.exists() {
+            let text = loxley_config::server_yaml(&Config::default(), &settings);
+            write_secret(&self.path, text.as_bytes())?;
+        }
+        *current = settings;
+        Ok(())
+    }
+}
