@@ -73,7 +73,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "others",
-        about: "what tests look at or compare with (Chromium, GNU parallel): installed where it may be",
+        about: "what tests use or compare with (Chromium, GNU parallel, PostgreSQL): installed where it may be",
         run: others,
     },
     Step {
@@ -184,11 +184,45 @@ const OTHERS: &[(&str, &str)] = &[
     ("/usr/bin/parallel", "parallel"),
 ];
 
+/// Debian's PostgreSQL has its programs in a folder for each version.
+const POSTGRES: (&str, &str) = ("/usr/lib/postgresql", "postgresql");
+/// Where Debian is told not to make a database of the machine's own with it: tests make theirs.
+const POSTGRES_SETTINGS: &str = "/etc/postgresql-common/createcluster.conf";
+
+fn has_postgres() -> bool {
+    let versions = std::fs::read_dir(POSTGRES.0)
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut programs = versions.map(|version| version.path().join("bin/initdb"));
+    programs.any(|program| program.exists())
+        || std::env::var_os("PATH").is_some_and(|path| {
+            std::env::split_paths(&path).any(|folder| folder.join("initdb").exists())
+        })
+}
+
+/// What somebody else has set stays as it is.
+fn prevent_a_database_of_the_machine() -> Result<()> {
+    let settings = Path::new(POSTGRES_SETTINGS);
+    if settings.exists() {
+        return Ok(());
+    }
+    if let Some(folder) = settings.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let text = "# Written by `cargo xtask test others`: tests start databases of their own.\n\
+                create_main_cluster = false\n";
+    Ok(std::fs::write(settings, text)?)
+}
+
 fn others(suite: &Suite) -> Result<()> {
     let missing = OTHERS
         .iter()
         .filter(|(program, _)| !Path::new(program).exists());
-    let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    let mut missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    if !has_postgres() {
+        missing.push(POSTGRES.1);
+    }
     if missing.is_empty() {
         return Ok(());
     }
@@ -202,12 +236,16 @@ fn others(suite: &Suite) -> Result<()> {
         eprintln!("   no {missing:?}, and no right to install it: tests that need it are skipped");
         return Ok(());
     }
+    if missing.contains(&POSTGRES.1) {
+        prevent_a_database_of_the_machine()?;
+    }
     let install = ["install", "-y", "-qq", "--no-install-recommends"];
     for arguments in [&["update", "-qq"][..], &[&install[..], &missing].concat()] {
         let mut command = suite.command("apt-get");
         command
             .args(arguments)
-            .env("DEBIAN_FRONTEND", "noninteractive");
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .env("UCF_FORCE_CONFFOLD", "1");
         if let Err(error) = finish(command) {
             eprintln!(
                 "   {missing:?} could not be installed ({error}): tests that need it are skipped"

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use loxley_api::{Explanation, JobRequest, Needs, TaskRequest};
-use loxley_journal::{Ended, History, JobRow, ReadError, TaskQuery, TaskRow};
+use loxley_journal::{Ended, JobRow, ReadError, ReadHistory, TaskQuery, TaskRow};
 use loxley_model::{DependencyFailure, Failure, Span, TaskId};
 
 use crate::api_view::ended_state;
@@ -17,7 +17,7 @@ const NAMED_MAX: usize = 3;
 ///
 /// # Errors
 /// When the history cannot be read.
-pub fn explain(history: &History, id: TaskId) -> Result<Option<Explanation>, ReadError> {
+pub fn explain(history: &dyn ReadHistory, id: TaskId) -> Result<Option<Explanation>, ReadError> {
     let Some(row) = history.task(id)? else {
         return Ok(None);
     };
@@ -78,7 +78,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Tasks that it depends on and that did not succeed, a few of them.
-    fn unsuccessful(&self, history: &History) -> Result<Vec<TaskId>, ReadError> {
+    fn unsuccessful(&self, history: &dyn ReadHistory) -> Result<Vec<TaskId>, ReadError> {
         let mut found = Vec::new();
         let mut first = self.job.first_task.0;
         for part in &self.request.tasks {
@@ -107,7 +107,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-fn failed(history: &History, id: TaskId) -> Result<Option<TaskId>, ReadError> {
+fn failed(history: &dyn ReadHistory, id: TaskId) -> Result<Option<TaskId>, ReadError> {
     let row = history.task(id)?;
     Ok(row.filter(|row| !is_success(row)).map(|row| row.task))
 }

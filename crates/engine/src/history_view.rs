@@ -6,7 +6,7 @@ use loxley_api::{
     AttemptInfo, Blob, JobFilter, JobInfo, JobRequest, JobState, OutputTail, TaskCounts, TaskEnd,
     TaskInfo, TaskState, Usage,
 };
-use loxley_journal::{History, JobQuery, JobRow, ReadError, TaskQuery, TaskRow};
+use loxley_journal::{JobQuery, JobRow, ReadError, ReadHistory, TaskQuery, TaskRow};
 use loxley_model::{AgentId, JobId, Priority, Span, TaskId, Time};
 
 use crate::api_view::{ended_state, task_described};
@@ -17,7 +17,7 @@ use loxley_driver::explain_text::failure_word;
 ///
 /// # Errors
 /// When the history cannot be read.
-pub fn job(history: &History, id: JobId, epoch: u64) -> Result<Option<JobInfo>, ReadError> {
+pub fn job(history: &dyn ReadHistory, id: JobId, epoch: u64) -> Result<Option<JobInfo>, ReadError> {
     let row = history.job(id)?;
     Ok(row.map(|row| job_info(&row, epoch)))
 }
@@ -27,7 +27,7 @@ pub fn job(history: &History, id: JobId, epoch: u64) -> Result<Option<JobInfo>, 
 /// # Errors
 /// When the history cannot be read.
 pub fn jobs(
-    history: &History,
+    history: &dyn ReadHistory,
     filter: &JobFilter,
     limit: usize,
     epoch: u64,
@@ -104,7 +104,11 @@ pub(crate) fn parse(row: &JobRow) -> Option<JobRequest> {
 ///
 /// # Errors
 /// When the history cannot be read.
-pub fn task(history: &History, id: TaskId, epoch: u64) -> Result<Option<TaskInfo>, ReadError> {
+pub fn task(
+    history: &dyn ReadHistory,
+    id: TaskId,
+    epoch: u64,
+) -> Result<Option<TaskInfo>, ReadError> {
     let Some(row) = history.task(id)? else {
         return Ok(None);
     };
@@ -127,7 +131,7 @@ pub fn task(history: &History, id: TaskId, epoch: u64) -> Result<Option<TaskInfo
 /// # Errors
 /// When the history cannot be read.
 pub fn tasks(
-    history: &History,
+    history: &dyn ReadHistory,
     job: JobId,
     from: TaskId,
     count: u64,
@@ -215,7 +219,10 @@ fn unseen(job: &JobRow, id: TaskId, state: TaskState, epoch: u64) -> TaskInfo {
     }
 }
 
-pub(crate) fn agent_name(history: &History, agent: AgentId) -> Result<Option<String>, ReadError> {
+pub(crate) fn agent_name(
+    history: &dyn ReadHistory,
+    agent: AgentId,
+) -> Result<Option<String>, ReadError> {
     let before = agent.0.checked_sub(1).map(AgentId);
     let page = history.agents(before, 1)?;
     let row = page.rows.into_iter().find(|row| row.agent == agent);
@@ -287,7 +294,7 @@ fn task_info(row: &TaskRow, kept: Option<&Kept>, epoch: u64) -> TaskInfo {
 ///
 /// # Errors
 /// When the history cannot be read.
-pub fn ends(history: &History, tasks: &[TaskId]) -> Result<Vec<TaskEnd>, ReadError> {
+pub fn ends(history: &dyn ReadHistory, tasks: &[TaskId]) -> Result<Vec<TaskEnd>, ReadError> {
     /// So many bytes of results make an answer full.
     const BYTES_MAX: usize = 8 << 20;
     let mut bytes = 0;
@@ -321,7 +328,7 @@ pub fn ends(history: &History, tasks: &[TaskId]) -> Result<Vec<TaskEnd>, ReadErr
 ///
 /// # Errors
 /// When the history cannot be read.
-pub fn output(history: &History, id: TaskId) -> Result<Option<OutputTail>, ReadError> {
+pub fn output(history: &dyn ReadHistory, id: TaskId) -> Result<Option<OutputTail>, ReadError> {
     let Some(row) = history.task(id)? else {
         return Ok(None);
     };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use loxley_api::{BalanceFigure, Figures, JobRequest};
 use loxley_balance::figures::Target;
 use loxley_balance::{BalanceReport, Observations, QueueDepths, Sketch};
-use loxley_journal::{History, JobRow, ReadError, TaskQuery, TaskRow};
+use loxley_journal::{JobRow, ReadError, ReadHistory, TaskQuery, TaskRow};
 use loxley_model::{AgentId, JobId, Span, TaskId, Time, WorkKey};
 
 use crate::ledger::{FleetFigures, JobCounts, per_slot};
@@ -30,7 +30,7 @@ const TASKS_MAX: u64 = 200_000;
 /// # Errors
 /// When the history cannot be read.
 pub fn of_job(
-    history: &History,
+    history: &dyn ReadHistory,
     job: JobId,
     counted: &Counted,
 ) -> Result<Option<Figures>, ReadError> {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::Position;
+use crate::{DatabaseError, Position};
 
 /// Why an append failed.
 #[derive(Debug, thiserror::Error)]
@@ -129,6 +129,9 @@ pub enum OpenError {
         #[source]
         damage: ReadError,
     },
+    /// The journal is in a database, and that cannot be used.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
     /// A file could not be made, opened or read.
     #[error("cannot open the journal in {directory}", directory = directory.display())]
     Io {

@@ -55,6 +55,13 @@ pub fn pass(place: &str) {
     }
 }
 
+/// Whether the environment names this place: then whatever is done in one go stops there on its way.
+#[cfg(feature = "postgres")]
+pub(crate) fn is_armed(place: &str) -> bool {
+    let armed = ARMED.get_or_init(|| std::env::var(VARIABLE).ok().map(|text| Armed::parse(&text)));
+    armed.as_ref().is_some_and(|armed| armed.place == place)
+}
+
 fn end_process() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     // A signal to oneself is delivered before the call returns; should it be held up, wait for it.

@@ -138,6 +138,12 @@ pub trait Journal: Send {
     /// place after it. When this returns, the group and its rows survive a power cut.
     fn append(&mut self, at: Position, group: &Group) -> Result<Position, AppendError>;
 
+    /// Whether the writer may still speak for the journal without writing to it. A journal with several possible writers
+    /// says no once another one may have taken over.
+    fn may_answer(&self) -> bool {
+        true
+    }
+
     /// Groups from `from` on, in order, without a gap. Empty at the end.
     fn read(&mut self, from: Position, limit: Limit) -> Result<Vec<StoredGroup>, ReadError>;
 

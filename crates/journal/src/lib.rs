@@ -17,7 +17,9 @@
 //!   [`truncate`](Journal::truncate). One thread owns it.
 //! - [`SqliteJournal`] is the embedded engine: one directory, one file, no other service.
 //!   [`MemoryJournal`] keeps everything in memory: for tests, and to measure what durability costs.
-//! - [`History`] answers questions about what is over, from any thread and any process, while the
+//! - `postgres::PostgresJournal` (feature `postgres`) keeps it in a PostgreSQL that several servers share, of which one
+//!   at a time writes.
+//! - [`ReadHistory`] is what every history can be asked; [`History`], that of the embedded engine, answers questions about what is over, from any thread and any process, while the
 //!   owner writes: [`task`](History::task), [`tasks`](History::tasks), [`output`](History::output),
 //!   [`result`](History::result), [`job`](History::job), [`jobs`](History::jobs).
 //! - [`check`] reads a whole journal and names the first damage.
@@ -57,16 +59,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod database_error;
 mod error;
 pub mod failpoint;
 mod group;
 mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+mod reader;
 mod rows;
 mod sqlite;
+
+pub use database_error::DatabaseError;
 
 pub use error::{AppendError, NotWritten, OpenError, ReadError};
 pub use group::{Group, Journal, Limit, Position, Saving, Snapshot, StoredGroup};
 pub use memory::MemoryJournal;
+pub use reader::ReadHistory;
 pub use rows::{AgentRow, Ended, JobRow, JobState, Rows, TaskOutput, TaskRow, Usage, limits};
 pub use sqlite::{
     Checked, Finding, History, JobQuery, Notice, Opened, Options, Page, Pruned, SqliteJournal,

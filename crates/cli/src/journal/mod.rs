@@ -4,6 +4,7 @@ mod check;
 mod export;
 mod prune;
 mod report;
+mod schema;
 mod view;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ Examples:
   loxley journal export > facts.jsonl               everything that happened, one JSON object a line
   loxley journal report --output last.html          who ran what when, and was it balanced?
   loxley journal prune --older-than 30d             forget jobs that ended long ago
+  loxley journal schema | psql fleet                make the tables for a journal in PostgreSQL
 
 Exit codes: 0 done, 1 the journal could not be read or written, 3 it is damaged.";
 
@@ -46,6 +48,7 @@ enum Command {
     Export(export::Args),
     Prune(prune::Args),
     Report(report::Args),
+    Schema(schema::Args),
 }
 
 pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
@@ -58,6 +61,7 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
         Command::Export(args) => export::run(&args, &directory, out),
         Command::Prune(args) => prune::run(&args, &directory, out),
         Command::Report(args) => report::run(&args, &directory, out),
+        Command::Schema(args) => schema::run(&args, out),
     };
     match result {
         Err(error) if is_damage(&error) => {

@@ -29,7 +29,7 @@ mod prune;
 mod read;
 mod runs;
 mod schema;
-mod seal;
+pub(crate) mod seal;
 mod snapshots;
 mod wal;
 mod write;

@@ -6,10 +6,10 @@ use crate::group::Position;
 use crate::rows::{AgentRow, JobRow, TaskOutput, state_code};
 
 /// The hash of a group and of every group before it.
-pub(super) type Chain = [u8; 32];
+pub(crate) type Chain = [u8; 32];
 
 /// The chain of a journal without groups. Journals differ by id, so their groups cannot be mixed up.
-pub(super) fn first_chain(id: u64, epoch: u64) -> Chain {
+pub(crate) fn first_chain(id: u64, epoch: u64) -> Chain {
     let mut hash = Sha256::new();
     hash.update(b"loxley journal 1");
     hash.update(id.to_le_bytes());
@@ -18,7 +18,7 @@ pub(super) fn first_chain(id: u64, epoch: u64) -> Chain {
 }
 
 /// The chain after a group.
-pub(super) fn next_chain(before: &Chain, position: Position, count: u32, facts: &[u8]) -> Chain {
+pub(crate) fn next_chain(before: &Chain, position: Position, count: u32, facts: &[u8]) -> Chain {
     let mut hash = Sha256::new();
     hash.update(before);
     hash.update(position.0.to_le_bytes());
@@ -59,7 +59,7 @@ impl Seal {
     }
 }
 
-pub(super) fn group(position: Position, count: u32, facts: &[u8]) -> u32 {
+pub(crate) fn group(position: Position, count: u32, facts: &[u8]) -> u32 {
     Seal::new("groups")
         .number(position.0)
         .number(u64::from(count))
@@ -68,7 +68,7 @@ pub(super) fn group(position: Position, count: u32, facts: &[u8]) -> u32 {
 }
 
 /// Over the CRCs of its pieces: so it does not take longer for a large one.
-pub(super) fn snapshot(position: Position, chain: &Chain, first_piece: u64, crcs: &[u32]) -> u32 {
+pub(crate) fn snapshot(position: Position, chain: &Chain, first_piece: u64, crcs: &[u32]) -> u32 {
     let seal = Seal::new("snapshots")
         .number(position.0)
         .bytes(chain)
@@ -78,7 +78,7 @@ pub(super) fn snapshot(position: Position, chain: &Chain, first_piece: u64, crcs
     crcs.iter().fold(seal, add).finish()
 }
 
-pub(super) fn piece(piece: u64, data: &[u8]) -> u32 {
+pub(crate) fn piece(piece: u64, data: &[u8]) -> u32 {
     Seal::new("pieces").number(piece).bytes(data).finish()
 }
 

@@ -1,0 +1,300 @@
+//! Questions about what is over, over a connection of their own.
+
+use std::cell::RefCell;
+
+use loxley_model::{AgentId, JobId, Span, TaskId, Time};
+use tokio::runtime::Runtime;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row};
+
+use super::SHARD;
+use super::address::Address;
+use super::journal::runtime;
+use super::link::{Link, says};
+use crate::reader::ReadHistory;
+use crate::rows::{
+    AgentRow, Ended, JobRow, TaskOutput, TaskRow, Usage, limits, state_code, state_of,
+};
+use crate::sqlite::{JobQuery, Page, TaskFilter, TaskQuery};
+use crate::{DatabaseError, OpenError, ReadError};
+
+/// A reader of a journal in PostgreSQL. One per thread.
+#[derive(Debug)]
+pub struct PostgresHistory {
+    runtime: Option<Runtime>,
+    address: Address,
+    link: RefCell<Option<Link>>,
+}
+
+impl PostgresHistory {
+    /// Opens the journal at this address to read it.
+    ///
+    /// # Errors
+    /// When the database cannot be used.
+    pub fn open(address: &Address) -> Result<Self, OpenError> {
+        let runtime = runtime().map_err(|error| DatabaseError::Other {
+            place: address.place(),
+            why: error.to_string(),
+        })?;
+        let link = runtime.block_on(Link::connect(address))?;
+        Ok(Self {
+            runtime: Some(runtime),
+            address: address.clone(),
+            link: RefCell::new(Some(link)),
+        })
+    }
+
+    /// Asks; once more when the connection turns out to be gone.
+    fn query(&self, text: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, ReadError> {
+        let runtime = self.runtime.as_ref().expect("it is there until the drop");
+        let mut link = self.link.borrow_mut();
+        for is_last in [false, true] {
+            let usable = link.take().filter(|link| !link.is_closed());
+            let usable = match usable {
+                Some(usable) => usable,
+                None => runtime
+                    .block_on(Link::connect(&self.address))
+                    .map_err(|error| ReadError::Storage(Box::new(error)))?,
+            };
+            let answer: Result<Vec<Row>, Error> =
+                runtime.block_on(usable.client().query(text, parameters));
+            match answer {
+                Ok(rows) => {
+                    *link = Some(usable);
+                    return Ok(rows);
+                }
+                Err(error) if error.as_db_error().is_none() && !is_last => {}
+                Err(error) => return Err(ReadError::Storage(says(&error).into())),
+            }
+        }
+        Err(ReadError::Storage("the database does not answer".into()))
+    }
+
+    fn left_behind(&self, task: TaskId) -> Result<Option<TaskOutput>, ReadError> {
+        let rows = self.query(
+            "SELECT output, result FROM output WHERE shard = $1 AND task = $2",
+            &[&SHARD, &(task.0 as i64)],
+        )?;
+        Ok(rows.first().map(|row| TaskOutput {
+            task,
+            output: row.get(0),
+            result: row.get(1),
+        }))
+    }
+
+    /// What tasks left behind, in the order of their ids, after `after`.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn outputs(
+        &self,
+        after: Option<TaskId>,
+        limit: usize,
+    ) -> Result<Page<TaskOutput, TaskId>, ReadError> {
+        let limit = page_limit(limit);
+        let after = after.map_or(i64::MIN, |task| task.0 as i64);
+        let rows = self.query(
+            "SELECT task, output, result FROM output WHERE shard = $1 AND task > $2 ORDER BY task LIMIT $3",
+            &[&SHARD, &after, &(limit as i64 + 1)],
+        )?;
+        let rows = rows.iter().map(|row| TaskOutput {
+            task: TaskId(number(row, 0)),
+            output: row.get(1),
+            result: row.get(2),
+        });
+        Ok(page(rows.collect(), limit, |row| row.task))
+    }
+}
+
+impl Drop for PostgresHistory {
+    fn drop(&mut self) {
+        self.link.borrow_mut().take();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+const TASK: &str = "task, job, entry, ended, exit_code, signal, agent, attempt, created, started, finished, \
+    duration_ns, user_ns, system_ns, memory_bytes";
+const JOB: &str = "job, name, username, first_task, task_count, state, created, finished, succeeded, failed, cancelled, \
+    detail";
+
+impl ReadHistory for PostgresHistory {
+    fn task(&self, task: TaskId) -> Result<Option<TaskRow>, ReadError> {
+        let rows = self.query(
+            &format!("SELECT {TASK} FROM task WHERE shard = $1 AND task = $2"),
+            &[&SHARD, &(task.0 as i64)],
+        )?;
+        rows.first().map(task_row).transpose()
+    }
+
+    fn output(&self, task: TaskId) -> Result<Option<Vec<u8>>, ReadError> {
+        Ok(self.left_behind(task)?.map(|row| row.output))
+    }
+
+    fn result(&self, task: TaskId) -> Result<Option<Vec<u8>>, ReadError> {
+        Ok(self.left_behind(task)?.map(|row| row.result))
+    }
+
+    fn tasks(&self, query: &TaskQuery) -> Result<Page<TaskRow, TaskId>, ReadError> {
+        let limit = page_limit(query.limit);
+        let (mut first, mut last) = (0, i64::MAX);
+        if let Some(job) = query.job {
+            let Some(row) = self.job(job)?.filter(|row| row.task_count > 0) else {
+                return Ok(page(Vec::new(), limit, |row: &TaskRow| row.task));
+            };
+            first = row.first_task.0 as i64;
+            last = first.saturating_add(row.task_count as i64 - 1);
+        }
+        if let Some(after) = query.after {
+            first = first.max(after.0 as i64 + 1);
+        }
+        let filter = match query.filter {
+            TaskFilter::Any => "",
+            TaskFilter::Succeeded => "AND ended <= 1",
+            TaskFilter::Failed => "AND ended > 1 AND ended < 20",
+            TaskFilter::Cancelled => "AND ended > 1 AND ended >= 20",
+            TaskFilter::Unsuccessful => "AND ended > 1",
+        };
+        let rows = self.query(
+            &format!(
+                "SELECT {TASK} FROM task WHERE shard = $1 AND task >= $2 AND task <= $3 {filter} \
+                 ORDER BY task LIMIT $4"
+            ),
+            &[&SHARD, &first, &last, &(limit as i64 + 1)],
+        )?;
+        let rows = rows.iter().map(task_row).collect::<Result<_, _>>()?;
+        Ok(page(rows, limit, |row: &TaskRow| row.task))
+    }
+
+    fn job(&self, job: JobId) -> Result<Option<JobRow>, ReadError> {
+        let rows = self.query(
+            &format!("SELECT {JOB} FROM job WHERE shard = $1 AND job = $2"),
+            &[&SHARD, &(job.0 as i64)],
+        )?;
+        rows.first().map(job_row).transpose()
+    }
+
+    fn jobs(&self, query: &JobQuery) -> Result<Page<JobRow, JobId>, ReadError> {
+        let limit = page_limit(query.limit);
+        let newest = query.before.map_or(i64::MAX, |job| job.0 as i64 - 1);
+        let state = query.state.map(|state| state_code(state) as i32);
+        let rows = self.query(
+            &format!(
+                "SELECT {JOB} FROM job WHERE shard = $1 AND job <= $2 AND ($3::int IS NULL OR state = $3) \
+                 AND ($4::text IS NULL OR username = $4) ORDER BY job DESC LIMIT $5"
+            ),
+            &[&SHARD, &newest, &state, &query.user, &(limit as i64 + 1)],
+        )?;
+        let rows = rows.iter().map(job_row).collect::<Result<_, _>>()?;
+        Ok(page(rows, limit, |row: &JobRow| row.job))
+    }
+
+    fn agents(
+        &self,
+        after: Option<AgentId>,
+        limit: usize,
+    ) -> Result<Page<AgentRow, AgentId>, ReadError> {
+        let limit = page_limit(limit);
+        let after = after.map_or(i64::MIN, |agent| agent.0 as i64);
+        let rows = self.query(
+            "SELECT agent, name FROM agent WHERE shard = $1 AND agent > $2 ORDER BY agent LIMIT $3",
+            &[&SHARD, &after, &(limit as i64 + 1)],
+        )?;
+        let rows = rows.iter().map(|row| AgentRow {
+            agent: AgentId(number(row, 0)),
+            name: row.get(1),
+        });
+        Ok(page(rows.collect(), limit, |row| row.agent))
+    }
+
+    fn epoch_unix_nanos(&self) -> Result<u64, ReadError> {
+        let rows = self.query("SELECT origin_ns FROM meta WHERE one = 1", &[])?;
+        let row = rows.first().ok_or_else(|| ReadError::Damaged {
+            place: "its head".to_owned(),
+            what: "the row is missing".to_owned(),
+        })?;
+        Ok(number(row, 0))
+    }
+}
+
+fn task_row(row: &Row) -> Result<TaskRow, ReadError> {
+    let task = TaskId(number(row, 0));
+    let ended = Ended::from_code(row.get::<_, i32>(3) as u64);
+    let ended = ended.ok_or_else(|| ReadError::Damaged {
+        place: format!("the row of {task}"),
+        what: "it ended in no known way".to_owned(),
+    })?;
+    let usage = maybe(row, 11).map(|duration| Usage {
+        duration: Span(duration),
+        user: Span(maybe(row, 12).unwrap_or(0)),
+        system: Span(maybe(row, 13).unwrap_or(0)),
+        memory_bytes: maybe(row, 14).unwrap_or(0),
+    });
+    Ok(TaskRow {
+        task,
+        job: JobId(number(row, 1)),
+        entry: maybe(row, 2),
+        ended,
+        exit_code: row.get(4),
+        signal: row.get(5),
+        agent: maybe(row, 6).map(AgentId),
+        attempt: number(row, 7) as u32,
+        created: Time(number(row, 8)),
+        started: maybe(row, 9).map(Time),
+        finished: Time(number(row, 10)),
+        usage,
+    })
+}
+
+fn job_row(row: &Row) -> Result<JobRow, ReadError> {
+    let job = JobId(number(row, 0));
+    let state = state_of(i64::from(row.get::<_, i32>(5)));
+    let state = state.ok_or_else(|| ReadError::Damaged {
+        place: format!("the row of {job}"),
+        what: "it is in no known state".to_owned(),
+    })?;
+    Ok(JobRow {
+        job,
+        name: row.get(1),
+        user: row.get(2),
+        first_task: TaskId(number(row, 3)),
+        task_count: number(row, 4),
+        state,
+        created: Time(number(row, 6)),
+        finished: maybe(row, 7).map(Time),
+        succeeded: number(row, 8),
+        failed: number(row, 9),
+        cancelled: number(row, 10),
+        detail: row.get(11),
+    })
+}
+
+fn number(row: &Row, column: usize) -> u64 {
+    row.get::<_, i64>(column) as u64
+}
+
+fn maybe(row: &Row, column: usize) -> Option<u64> {
+    row.get::<_, Option<i64>>(column)
+        .map(|number| number as u64)
+}
+
+fn page_limit(asked: usize) -> usize {
+    match asked {
+        0 => 100,
+        asked => asked.min(limits::PAGE_ROWS_MAX),
+    }
+}
+
+/// One row more than asked for was fetched, to know whether there are more.
+fn page<RowType, Cursor>(
+    mut rows: Vec<RowType>,
+    limit: usize,
+    cursor: impl Fn(&RowType) -> Cursor,
+) -> Page<RowType, Cursor> {
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = more.then(|| rows.last().map(cursor)).flatten();
+    Page { rows, next }
+}

@@ -1,0 +1,472 @@
+//! What only a journal with several possible writers has to keep, tried with a real PostgreSQL.
+#![cfg(feature = "postgres")]
+#![expect(clippy::unwrap_used, reason = "a failure in a test is the message")]
+
+mod postgres_server;
+mod sample;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use loxley_journal::postgres::{
+    Address, Claim, Lease, Link, PostgresHistory, PostgresJournal, SHARD, schema,
+};
+use loxley_journal::{
+    AppendError, DatabaseError, Group, Journal, Limit, OpenError, Position, ReadHistory, Rows,
+    Snapshot, failpoint,
+};
+use loxley_model::JobId;
+use postgres_server::{OWNER, Postgres};
+
+const HOLDER: u64 = 7;
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(future)
+}
+
+fn address(url: &str) -> Address {
+    Address::parse(url, None).unwrap()
+}
+
+/// Takes the shard with a lease that is over at once, so that the next one can.
+fn take(address: &Address, holder: u64) -> Claim {
+    block_on(async {
+        let link = Link::open(address).await.unwrap();
+        let epoch = link.shard(SHARD).await.unwrap().epoch;
+        let taken = link.take(SHARD, epoch, holder, "", Duration::ZERO).await;
+        taken.unwrap().unwrap()
+    })
+}
+
+fn open(address: &Address) -> PostgresJournal {
+    let claim = take(address, HOLDER);
+    PostgresJournal::open(address, claim, Lease::forever()).unwrap()
+}
+
+fn facts(number: u8) -> Group {
+    Group {
+        facts: vec![number; 50],
+        fact_count: 1,
+        rows: Rows::default(),
+    }
+}
+
+#[test]
+fn a_holder_whose_shard_was_taken_writes_nothing_more() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    let address = address(&server.url("fence"));
+    let mut old = open(&address);
+    old.append(Position(0), &sample::full(1)).unwrap();
+    // The same process number: the epoch alone tells them apart.
+    let mut new = open(&address);
+    let error = old.append(Position(1), &sample::full(2)).unwrap_err();
+    assert!(matches!(error, AppendError::Fenced { .. }), "{error}");
+    // Not even its rows of history.
+    assert_eq!(
+        server.sql("SELECT count(*) FROM fence.job WHERE job = 2"),
+        "0"
+    );
+    let snapshot = Snapshot {
+        position: Position(1),
+        state: vec![1; 10],
+    };
+    assert!(old.save_snapshot(&snapshot).is_err());
+    new.append(Position(1), &sample::full(3)).unwrap();
+    let error = old.append(Position(1), &sample::full(2)).unwrap_err();
+    assert!(matches!(error, AppendError::NotWritten(_)), "{error}");
+    // One that was open before, and did not hear of it, is fenced from a snapshot, too.
+    let mut other = open(&address);
+    let error = new.save_snapshot(&snapshot).unwrap_err();
+    assert!(matches!(error, AppendError::Fenced { .. }), "{error}");
+    assert_eq!(other.next_position(), Position(2));
+    let groups = other.read(Position(0), Limit::default()).unwrap();
+    assert_eq!(groups[1].facts, sample::full(3).facts);
+    leases_are_taken_by_one_and_only_when_they_are_over(&server);
+    damage_is_told(&server);
+}
+
+fn leases_are_taken_by_one_and_only_when_they_are_over(server: &Postgres) {
+    let address = address(&server.url("leases"));
+    block_on(async {
+        let link = Link::open(&address).await.unwrap();
+        let long = Duration::from_secs(3600);
+        let claim = link.take(SHARD, 0, 1, "https://one", long).await.unwrap();
+        let claim = claim.unwrap();
+        assert_eq!(claim.epoch, 1);
+        let state = link.shard(SHARD).await.unwrap();
+        assert_eq!((state.epoch, state.holder), (1, Some(1)));
+        assert!(state.left > Duration::from_secs(3000) && state.url == "https://one");
+        assert_eq!(link.take(SHARD, 1, 2, "", long).await.unwrap(), None);
+        assert!(link.renew(claim, long).await.unwrap());
+        link.release(claim).await.unwrap();
+        // Whoever saw an older epoch is too late; of many that saw the same, one gets it.
+        assert_eq!(link.take(SHARD, 0, 2, "", long).await.unwrap(), None);
+        let mut links = Vec::new();
+        for _ in 0..5 {
+            links.push(Link::connect(&address).await.unwrap());
+        }
+        let tries = links.iter().zip(10..);
+        let tries = tries.map(|(link, holder)| link.take(SHARD, 1, holder, "", long));
+        let taken = futures_util::future::join_all(tries).await;
+        let taken = taken
+            .into_iter()
+            .filter(|taken| taken.as_ref().unwrap().is_some());
+        assert_eq!(taken.count(), 1);
+        assert!(!link.renew(claim, long).await.unwrap());
+        // What the servers have in common changes only from what one has seen.
+        assert!(link.share("tokens", None, b"a").await.unwrap());
+        assert!(!link.share("tokens", None, b"b").await.unwrap());
+        assert!(!link.share("tokens", Some(b"x"), b"b").await.unwrap());
+        assert!(link.share("tokens", Some(b"a"), b"b").await.unwrap());
+        assert_eq!(link.shared("tokens").await.unwrap().unwrap(), b"b");
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now = now.unwrap().as_millis() as u64;
+        link.announce(3, "one", "https://one", "0.1", now - 90_000)
+            .await
+            .unwrap();
+        let instances = link.instances().await.unwrap();
+        let ahead = instances[0].clock_ahead_ms;
+        assert!((-150_000..=-80_000).contains(&ahead), "{ahead}");
+        link.leave(3).await.unwrap();
+        assert!(link.instances().await.unwrap().is_empty());
+    });
+}
+
+fn damage_is_told(server: &Postgres) {
+    let address = address(&server.url("damage"));
+    let mut journal = open(&address);
+    for number in 0..4 {
+        journal
+            .append(Position(u64::from(number)), &facts(number))
+            .unwrap();
+    }
+    let read = |journal: &mut PostgresJournal| journal.read(Position(0), Limit::default());
+    read(&mut journal).unwrap();
+    server.sql("UPDATE damage.grp SET facts = facts || 'x'::bytea WHERE pos = 2");
+    let error = read(&mut journal).unwrap_err().to_string();
+    assert!(error.contains("position 2"), "{error}");
+    server.sql("DELETE FROM damage.grp WHERE pos = 1");
+    let error = read(&mut journal).unwrap_err().to_string();
+    assert!(error.contains("position 1"), "{error}");
+}
+
+/// Stands between a journal and its database, and cuts the line where it is told to.
+struct Cutter {
+    port: u16,
+    armed: Arc<Armed>,
+}
+
+#[derive(Default)]
+struct Armed {
+    /// Cut when a commit was seen: before it is passed on, or when its answer comes back.
+    cut: Mutex<Option<Cut>>,
+    cuts: AtomicU64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    BeforeTheDatabase,
+    BeforeTheAnswer,
+}
+
+impl Cutter {
+    fn new(socket: PathBuf) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let armed = Arc::new(Armed::default());
+        let shared = Arc::clone(&armed);
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let Ok(server) = UnixStream::connect(&socket) else {
+                    continue;
+                };
+                let armed = Arc::clone(&shared);
+                std::thread::spawn(move || pass(client, server, &armed));
+            }
+        });
+        Self { port, armed }
+    }
+
+    fn url(&self, schema: &str) -> String {
+        let port = self.port;
+        format!("postgres://{OWNER}@127.0.0.1:{port}/postgres?sslmode=disable&schema={schema}")
+    }
+
+    fn arm(&self, cut: Cut) {
+        *self.armed.cut.lock().unwrap() = Some(cut);
+    }
+
+    fn cuts(&self) -> u64 {
+        self.armed.cuts.load(Ordering::SeqCst)
+    }
+}
+
+/// Carries bytes both ways until it cuts or one side ends.
+fn pass(client: TcpStream, server: UnixStream, armed: &Armed) {
+    let is_muted = Arc::new(AtomicBool::new(false));
+    let (mut back_from, mut back_to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+    let muted = Arc::clone(&is_muted);
+    let back = std::thread::spawn(move || {
+        let mut buffer = [0; 65536];
+        while let Ok(read @ 1..) = back_from.read(&mut buffer) {
+            if !muted.load(Ordering::SeqCst) && back_to.write_all(&buffer[..read]).is_err() {
+                break;
+            }
+        }
+        let _ = back_to.shutdown(Shutdown::Both);
+    });
+    let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+    let mut buffer = vec![0; 1 << 20];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        let bytes = &buffer[..read];
+        let commits = bytes.windows(6).any(|window| window == b"COMMIT");
+        let cut = match commits {
+            true => armed.cut.lock().unwrap().take(),
+            false => None,
+        };
+        match cut {
+            None => {
+                if to.write_all(bytes).is_err() {
+                    break;
+                }
+            }
+            Some(Cut::BeforeTheDatabase) => {
+                armed.cuts.fetch_add(1, Ordering::SeqCst);
+                break;
+            }
+            Some(Cut::BeforeTheAnswer) => {
+                is_muted.store(true, Ordering::SeqCst);
+                let _ = to.write_all(bytes);
+                // The database ends its side when it has done everything that came before.
+                let _ = to.shutdown(Shutdown::Write);
+                armed.cuts.fetch_add(1, Ordering::SeqCst);
+                break;
+            }
+        }
+    }
+    let _ = client.shutdown(Shutdown::Both);
+    let _ = server.shutdown(Shutdown::Write);
+    let _ = back.join();
+}
+
+#[test]
+fn a_commit_that_nobody_heard_of_is_found_out_and_not_guessed() {
+    let Some(mut server) = Postgres::start() else {
+        return;
+    };
+    let cutter = Cutter::new(server.socket());
+    let address = address(&cutter.url("doubt"));
+    let mut journal = open(&address);
+    for (number, cut) in (0..20).zip(
+        [Cut::BeforeTheDatabase, Cut::BeforeTheAnswer]
+            .iter()
+            .cycle(),
+    ) {
+        cutter.arm(*cut);
+        let at = journal.next_position();
+        assert_eq!(
+            journal.append(at, &sample::full(number)).unwrap(),
+            at.next()
+        );
+        assert_eq!(cutter.cuts(), number + 1, "the line was not cut");
+    }
+    // Each is there once, with its rows.
+    assert_eq!(
+        server.sql("SELECT count(*) || ' ' || max(pos) FROM doubt.grp"),
+        "20 19"
+    );
+    assert_eq!(server.sql("SELECT count(*) FROM doubt.task"), "40");
+    journal.read(Position(0), Limit::default()).unwrap();
+    // Somebody else takes over while the answer is on its way: then it does not matter what became of it.
+    cutter.arm(Cut::BeforeTheDatabase);
+    let direct = self::address(&server.url("doubt"));
+    let mut other = open(&direct);
+    let error = journal.append(Position(20), &sample::full(20)).unwrap_err();
+    assert!(matches!(error, AppendError::Fenced { .. }), "{error}");
+    assert_eq!(cutter.cuts(), 21);
+    other.append(Position(20), &sample::full(21)).unwrap();
+    // The database dies under a writer, and comes back.
+    server.kill();
+    server.run();
+    other.append(Position(21), &sample::full(22)).unwrap();
+    // It is away for longer than the lease: the writer gives up, and takes nothing more.
+    let claim = take(&direct, HOLDER);
+    let lease = Lease::forever();
+    let mut journal = PostgresJournal::open(&direct, claim, lease.clone()).unwrap();
+    server.kill();
+    lease.set(Lease::now() + Duration::from_millis(300));
+    let error = journal.append(Position(22), &sample::full(23)).unwrap_err();
+    assert!(matches!(error, AppendError::Unknown(_)), "{error}");
+    assert!(!journal.may_answer());
+}
+
+#[test]
+fn what_a_database_lacks_is_said_in_words() {
+    let Some(mut server) = Postgres::start_with(&["fsync=off"]) else {
+        return;
+    };
+    let refusal = |url: &str| {
+        let address = Address::parse(url, None).unwrap();
+        block_on(Link::open(&address)).unwrap_err().to_string()
+    };
+    let says = |url: &str, word: &str| {
+        let error = refusal(url);
+        assert!(error.contains(word), "{error}");
+    };
+    says(&server.url("a"), "`fsync = off`");
+    server.restart_with(&["full_page_writes=off"]);
+    says(&server.url("a"), "`full_page_writes = off`");
+    server.restart_with(&["synchronous_commit=off"]);
+    says(&server.url("a"), "`synchronous_commit = off`");
+    server.restart_with(&["default_transaction_read_only=on"]);
+    says(&server.url("a"), "takes no writes");
+    server.restart_with(&[]);
+    says(&server.url_of(OWNER, "nowhere", "a"), "createdb");
+    server.sql("CREATE ROLE poor LOGIN PASSWORD 'secret'; CREATE SCHEMA strange; CREATE TABLE strange.meta (a int)");
+    says(
+        &server.url_of("poor", "postgres", "poor"),
+        "loxley journal schema",
+    );
+    says(&server.url("strange"), "no journal of Loxley");
+    // Its administrator runs what the command prints; then it works.
+    let made = format!(
+        "BEGIN; {} GRANT USAGE ON SCHEMA poor TO poor; \
+        GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA poor TO poor; COMMIT;",
+        schema::sql("poor")
+    );
+    server.sql(&made);
+    open(&address(&server.url_of("poor", "postgres", "poor")));
+    // A newer version.
+    block_on(Link::open(&address(&server.url("newer")))).unwrap();
+    server.sql("UPDATE newer.meta SET version = 99");
+    says(&server.url("newer"), "version 99");
+    // Passwords.
+    server.ask_for_passwords();
+    let poor = server.url_of("poor", "postgres", "poor");
+    says(&poor, "--journal-password-file");
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("password");
+    let with_password = |password: &str| {
+        std::fs::write(&file, password).unwrap();
+        let alone = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&file, alone).unwrap();
+        let address = Address::parse(&poor, Some(&file)).unwrap();
+        block_on(Link::open(&address)).map(|_| ())
+    };
+    let wrong = with_password("wrong").unwrap_err();
+    assert!(matches!(wrong, DatabaseError::Refused { .. }), "{wrong}");
+    with_password("secret\n").unwrap();
+    server.kill();
+    says(&server.url("a"), "cannot reach");
+    let claim = Claim {
+        shard: SHARD,
+        epoch: 1,
+        holder: 1,
+    };
+    let error = PostgresJournal::open(&address(&server.url("a")), claim, Lease::forever());
+    assert!(matches!(error.unwrap_err(), OpenError::Database(_)));
+}
+
+#[test]
+fn several_servers_may_make_the_tables_at_once() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    let address = address(&server.url("race"));
+    block_on(async {
+        let opened = futures_util::future::join_all((0..8).map(|_| Link::open(&address))).await;
+        for link in opened {
+            link.unwrap();
+        }
+    });
+    assert_eq!(server.sql("SELECT count(*) FROM race.shard"), "1");
+    a_writer_is_killed_at_every_place(&server);
+}
+
+const URL: &str = "LOXLEY_TEST_URL";
+
+/// Not a test of its own: the process that is killed. It writes down what was acknowledged.
+#[test]
+#[ignore = "run by the other tests as a process of its own"]
+fn writer() {
+    let directory = std::env::var_os("LOXLEY_TEST_DIRECTORY").unwrap();
+    let mut told = std::fs::File::create(Path::new(&directory).join("told")).unwrap();
+    let mut journal = open(&address(&std::env::var(URL).unwrap()));
+    loop {
+        let at = journal.next_position();
+        let next = journal.append(at, &sample::full(at.0 % 50)).unwrap();
+        told.write_all(&next.0.to_le_bytes()).unwrap();
+        if next.0.is_multiple_of(10) {
+            let snapshot = Snapshot {
+                position: next,
+                state: vec![next.0 as u8; 600_000],
+            };
+            journal.save_snapshot(&snapshot).unwrap();
+            journal.truncate(Position(next.0 - 5)).unwrap();
+        }
+    }
+}
+
+fn a_writer_is_killed_at_every_place(server: &Postgres) {
+    let places = [
+        (failpoint::BEFORE_WRITE, 13),
+        (failpoint::BEFORE_COMMIT, 14),
+        (failpoint::AFTER_COMMIT, 15),
+        (failpoint::IN_SNAPSHOT, 2),
+        (failpoint::BEFORE_SNAPSHOT_COUNTS, 2),
+        (failpoint::AFTER_SNAPSHOT, 2),
+    ];
+    for (index, (place, pass)) in places.into_iter().enumerate() {
+        let scratch = tempfile::tempdir().unwrap();
+        let url = server.url(&format!("killed_{index}"));
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "writer", "--ignored", "--nocapture"])
+            .env("LOXLEY_TEST_DIRECTORY", scratch.path())
+            .env(URL, &url)
+            .env(failpoint::VARIABLE, format!("{place}@{pass}"))
+            .stdout(std::process::Stdio::null())
+            .status()
+            .unwrap();
+        assert_eq!(status.signal(), Some(9), "{place}: {status}");
+        let told = std::fs::read(scratch.path().join("told")).unwrap();
+        let told = told.chunks_exact(8).next_back();
+        let told = told.map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
+        let address = address(&url);
+        let mut journal = open(&address);
+        let next = journal.next_position().0;
+        assert!(
+            next == told || next == told + 1,
+            "{place}: told {told}, found {next}"
+        );
+        let first = journal.first_position();
+        let groups = journal.read(first, Limit::default()).unwrap();
+        assert_eq!(groups.len() as u64, next - first.0);
+        let history = PostgresHistory::open(&address).unwrap();
+        for position in 0..next {
+            let job = history.job(JobId(position % 50)).unwrap();
+            assert!(job.is_some(), "{place}: a group without its rows");
+        }
+        assert!(
+            history.job(JobId(next % 50)).unwrap().is_none(),
+            "{place}: rows without a group"
+        );
+        if let Some(snapshot) = journal.latest_snapshot().unwrap() {
+            let state = vec![snapshot.position.0 as u8; 600_000];
+            assert!(snapshot.state == state, "{place}: a part of a snapshot");
+        }
+        journal.append(Position(next), &sample::full(0)).unwrap();
+    }
+}
