@@ -10,7 +10,7 @@ use loxley::{Context, Fleet, Task, Why};
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let fleet = Fleet::builder().agents(2).build()?;
-    let task = || Task::unnamed().speculate();
+    let task = || Task::unnamed().kind("read");
 
     // The scheduler learns how long tasks of this kind take.
     for _ in 0..10 {
@@ -20,7 +20,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 
     // On its first agent this one hangs, as on a machine with a failing disk.
     let begin = Instant::now();
-    let answer = fleet.submit_with(task(), move |context: &Context| {
+    let answer = fleet.submit_with(task().speculate(), move |context: &Context| {
         if let Why::Speculation { slow } = &context.why {
             return Ok::<_, String>(format!("a copy, because {slow} was slow"));
         }

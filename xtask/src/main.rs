@@ -259,7 +259,14 @@ fn others(suite: &Suite) -> Result<()> {
 fn unit(suite: &Suite) -> Result<()> {
     // The quick run is the same every time; the long one looks for what nobody has seen yet.
     let mut command = suite.command("cargo");
-    command.args(["test", "--workspace", "--all-targets", "--quiet"]);
+    // Whoever mends one failure wants to know of the others.
+    command.args([
+        "test",
+        "--workspace",
+        "--all-targets",
+        "--quiet",
+        "--no-fail-fast",
+    ]);
     if !suite.long {
         command.env("PROPTEST_RNG_SEED", "20");
     }

@@ -1,7 +1,7 @@
 //! A job file means the same whoever runs it: each file here goes through `loxley run`, through `loxley submit` to a
 //! real server with a real agent, through the simulator and, where its keys apply, through the embedded fleet. States
 //! and attempts are compared everywhere; exit codes, reasons and everything that tasks saw of their surroundings where
-//! there are processes; explanations where something waits. What must differ is in docs/guide/job-files.md, and
+//! there are processes, and what `task explain` says of each. What must differ is in docs/guide/job-files.md, and
 //! nowhere else.
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -52,6 +52,8 @@ struct Outcome {
     seen: BTreeMap<String, String>,
     /// The names of its tasks in the order of their numbers.
     titles: Vec<String>,
+    /// What is said of each task when it is over, without the numbers in it.
+    explained: BTreeMap<String, String>,
 }
 
 /// A directory with the file, the script, and a place for what is seen.
@@ -118,6 +120,8 @@ fn by_run(file: &str) -> Outcome {
         "--no-report",
         "--summary",
         "never",
+        "--journal",
+        "kept",
     ];
     let output = loxley(directory.path()).args(words).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -155,7 +159,55 @@ fn by_run(file: &str) -> Outcome {
         tasks,
         seen: seen(directory.path()),
         titles: titles.into_values().collect(),
+        explained: explained(directory.path(), &["--journal", "kept"]),
     }
+}
+
+/// The objects that a command prints, one a line.
+fn rows(directory: &Path, words: &[&str]) -> Vec<Value> {
+    let output = loxley(directory).args(words).output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {complaint}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines();
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// What `task explain` says of every task of the one job. How long things took and where they stand is left out.
+fn explained(directory: &Path, at: &[&str]) -> BTreeMap<String, String> {
+    let tasks = rows(
+        directory,
+        &[&["task", "list", "all", "--json"], at].concat(),
+    );
+    let title = |task: &Value| title(&task["name"], task["entry"].as_str());
+    let titles = tasks.iter().map(|task| (task["id"].as_u64(), title(task)));
+    let titles: BTreeMap<Option<u64>, String> = titles.collect();
+    let all = format!("1-{}", tasks.len());
+    let explanations = rows(
+        directory,
+        &[&["task", "explain", &all, "--json"], at].concat(),
+    );
+    assert_eq!(explanations.len(), tasks.len());
+    let without_numbers = |said: &Value| {
+        let said = format!(
+            "{} {} {}",
+            said["place"], said["obstacles"], said["remedies"]
+        );
+        let said = said.replace(&*directory.to_string_lossy(), "STAGE");
+        let is_number = |letter: char| letter.is_ascii_digit() || letter == '.';
+        let pieces = said.split(is_number).filter(|piece| !piece.is_empty());
+        pieces.collect::<Vec<_>>().join("#")
+    };
+    let said = explanations.iter();
+    said.map(|said| {
+        (
+            titles[&said["task"].as_u64()].clone(),
+            without_numbers(said),
+        )
+    })
+    .collect()
 }
 
 /// Ends with its owner.
@@ -200,15 +252,7 @@ fn by_submit(file: &str) -> Outcome {
         .unwrap();
     let _agent = Process(agent);
     let begun = Instant::now();
-    let rows = |words: &[&str]| -> Vec<Value> {
-        let output = loxley(directory.path()).args(words).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let lines = text.lines();
-        lines
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
-    };
-    while rows(&["agent", "list", "--json"]).is_empty() {
+    while rows(directory.path(), &["agent", "list", "--json"]).is_empty() {
         assert!(begun.elapsed() < PATIENCE, "the agent is not there");
         thread::sleep(Duration::from_millis(20));
     }
@@ -217,7 +261,7 @@ fn by_submit(file: &str) -> Outcome {
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 4)), "{complaint}");
     let mut tasks = BTreeMap::new();
-    for row in rows(&["task", "list", "all", "--json"]) {
+    for row in rows(directory.path(), &["task", "list", "all", "--json"]) {
         let number = |name: &str| row["last"][name].as_i64();
         let ended = Ended {
             state: row["state"].as_str().unwrap().to_owned(),
@@ -232,6 +276,7 @@ fn by_submit(file: &str) -> Outcome {
         tasks,
         seen: seen(directory.path()),
         titles: Vec::new(),
+        explained: explained(directory.path(), &[]),
     }
 }
 
@@ -409,6 +454,9 @@ fn both(file: &str) -> Outcome {
     let names = run.seen.keys().chain(submit.seen.keys());
     for name in names {
         assert_eq!(run.seen.get(name), submit.seen.get(name), "{name}");
+    }
+    for (task, said) in &run.explained {
+        assert_eq!(submit.explained.get(task), Some(said), "{task}");
     }
     run
 }

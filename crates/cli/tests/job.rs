@@ -360,7 +360,7 @@ fn options_of_items_do_not_go_with_a_job_file() {
 fn an_interrupt_finishes_what_runs_and_a_second_one_kills_it() {
     let text = "agents: [{name: ada, slots: 2}]
 tasks:
-  - {name: step, array: 1-50, command: 'echo start {} >> log; sleep 1; echo end {} >> log'}
+  - {name: step, array: 1-50, command: 'echo start {} >> log; until test -e go; do sleep 0.05; done; echo end {} >> log'}
 ";
     for (interrupts, ended) in [(1, 2), (2, 0)] {
         let bench = Bench::new(text);
@@ -372,23 +372,23 @@ tasks:
         wait_for_lines(&bench.path("log"), 2);
         let pid = child.id().to_string();
         let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
-        for _ in 0..interrupts {
-            Command::new("kill")
-                .args(["-INT", &pid])
-                .status()
-                .expect("it is sent");
-            // Two signals at once would be one.
-            if interrupts > 1 {
-                std::thread::sleep(Duration::from_millis(200));
-            }
+        let interrupt = || {
+            let mut kill = Command::new("kill");
+            assert!(
+                kill.args(["-INT", &pid])
+                    .status()
+                    .expect("it is sent")
+                    .success()
+            );
+        };
+        interrupt();
+        // Two signals at once would be one: the second follows what is said of the first.
+        let said = lines.next().expect("a line").expect("text");
+        assert!(said.contains("finishing the 2 tasks"), "{said}");
+        match interrupts {
+            1 => fs::write(bench.path("go"), "").expect("it is written"),
+            _ => interrupt(),
         }
-        assert!(
-            lines
-                .next()
-                .expect("a line")
-                .expect("text")
-                .contains("finishing the 2 tasks")
-        );
         lines.for_each(drop);
         assert_eq!(child.wait().expect("it ends").code(), Some(130));
         let log = fs::read_to_string(bench.path("log")).expect("it was written");

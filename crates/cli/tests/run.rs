@@ -383,12 +383,23 @@ fn interruptible(directory: &Path, line: &str) -> Child {
     let begun = Instant::now();
     while !(directory.join("1").exists() && directory.join("2").exists()) {
         assert!(
-            begun.elapsed() < Duration::from_secs(20),
+            begun.elapsed() < Duration::from_secs(60),
             "the tasks never began"
         );
         thread::sleep(Duration::from_millis(5));
     }
     child
+}
+
+/// Interrupts, and waits until it is heard: two signals at once would be one.
+fn interrupt_and_hear(child: &mut Child) {
+    interrupt(child);
+    let mut said = String::new();
+    let stderr = child.stderr.as_mut().expect("a pipe");
+    BufReader::new(stderr)
+        .read_line(&mut said)
+        .expect("it is said");
+    assert!(said.contains("finishing the 2 tasks"), "{said}");
 }
 
 fn interrupt(child: &Child) {
@@ -402,8 +413,10 @@ fn interrupt(child: &Child) {
 #[test]
 fn interrupted_once_what_runs_is_finished() {
     let directory = tempfile::tempdir().expect("a directory");
-    let child = interruptible(directory.path(), "touch {}; sleep 0.5; echo {}");
-    interrupt(&child);
+    let script = "touch {}; until test -e go; do sleep 0.05; done; echo {}";
+    let mut child = interruptible(directory.path(), script);
+    interrupt_and_hear(&mut child);
+    fs::write(directory.path().join("go"), "").expect("it is written");
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(sorted(&output), ["1", "2"]);
     assert_eq!(code(&output), 130);
@@ -414,14 +427,13 @@ fn interrupted_once_what_runs_is_finished() {
 fn interrupted_twice_what_runs_is_killed() {
     let directory = tempfile::tempdir().expect("a directory");
     let begun = Instant::now();
-    let child = interruptible(directory.path(), "echo $$ > {}; sleep 60; echo {}");
-    interrupt(&child);
-    thread::sleep(Duration::from_millis(200));
+    let mut child = interruptible(directory.path(), "echo $$ > {}; sleep 60; echo {}");
+    interrupt_and_hear(&mut child);
     interrupt(&child);
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(stdout(&output), "");
     assert_eq!(code(&output), 130);
-    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert!(begun.elapsed() < Duration::from_secs(55));
     for item in ["1", "2"] {
         let pid = fs::read_to_string(directory.path().join(item)).expect("a number");
         let alive = Path::new("/proc").join(pid.trim()).exists();
@@ -599,6 +611,26 @@ fn a_run_can_be_written_down() {
     for expected in ["slot 1", "ended\":\"failed\"", "exit_code\":3"] {
         assert!(export.contains(expected), "{expected} in {export}");
     }
+    // What a server would be asked, its journal answers; and it is only looked at.
+    let ask = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_loxley"));
+        command.args(words).args(["--journal", kept]);
+        command.output().expect("it runs")
+    };
+    for (words, expected) in [
+        (&["job", "info", "1"][..], "1 failed"),
+        (&["task", "list", "all"], "failed"),
+        (&["task", "logs", "1"], "said 0"),
+        (&["task", "explain", "2"], "failed on `slot "),
+    ] {
+        let output = ask(words);
+        let said = stdout(&output);
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(expected), "{words:?}: {said}{complaint}");
+    }
+    let refused = ask(&["task", "retry", "2"]);
+    assert_eq!(code(&refused), 7, "{}", stdout(&refused));
+    journal(&["check"]);
     let again = run(&["--journal", kept, "true", ":::", "1"]);
     assert_eq!(again.status.code(), Some(255));
     let complaint = String::from_utf8_lossy(&again.stderr).into_owned();

@@ -79,5 +79,5 @@ pub use reader::ReadHistory;
 pub use rows::{AgentRow, Ended, JobRow, JobState, Rows, TaskOutput, TaskRow, Usage, limits};
 pub use sqlite::{
     Checked, Finding, History, JobQuery, Notice, Opened, Options, Page, Pruned, SqliteJournal,
-    TaskFilter, TaskQuery, check, exists,
+    TaskFilter, TaskQuery, check, copy, exists,
 };

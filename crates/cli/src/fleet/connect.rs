@@ -2,12 +2,15 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
 use loxley_api::data_directory;
 use loxley_client::blocking::Client;
 use loxley_client::{Access, ClientError, access_path};
 use serde::Serialize;
+
+use super::opened_journal::OpenedJournal;
 
 /// Where the server is, and who we are to it.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -23,11 +26,24 @@ pub(crate) struct Connect {
     /// Reach the server at another address than the access file says: https://host:7420.
     #[arg(long, value_name = "URL")]
     pub(super) server: Option<String>,
+    /// Answer from a journal instead of a server: that of `loxley run --journal DIR`, or of a server that is stopped.
+    /// Nothing in it is changed.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["dir", "access", "server"])]
+    journal: Option<PathBuf>,
+    #[arg(skip)]
+    opened: Arc<OnceLock<OpenedJournal>>,
 }
 
 impl Connect {
     /// The access file, read.
     pub(super) fn access(&self) -> Result<Access> {
+        if let Some(directory) = &self.journal {
+            if self.opened.get().is_none() {
+                // Whoever comes second finds the first one's; a command connects from one thread.
+                let _ = self.opened.set(OpenedJournal::open(directory)?);
+            }
+            return Ok(self.opened.wait().access().clone());
+        }
         let path = match (&self.access, &self.dir) {
             (Some(file), _) => file.clone(),
             (None, Some(dir)) => dir.join(Access::FILE),

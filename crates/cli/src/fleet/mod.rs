@@ -16,6 +16,7 @@ mod connect;
 pub(crate) mod figures;
 pub(crate) mod job;
 mod logs;
+mod opened_journal;
 mod output;
 mod print;
 pub(crate) mod reload;

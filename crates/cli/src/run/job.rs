@@ -370,7 +370,12 @@ fn recipes(args: &Args, file: &JobFile) -> Result<Vec<Arc<Recipe>>> {
                 .iter()
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
-            directory: command.directory.as_ref().map(PathBuf::from),
+            // Whole, as in `loxley submit`: who reads that it is not there wants to know where it was looked for.
+            directory: command
+                .directory
+                .as_ref()
+                .map(std::path::absolute)
+                .transpose()?,
         }))
     };
     file.request.tasks.iter().map(recipe).collect()

@@ -15,6 +15,7 @@
 //! with a notice) from a lost end (refused).
 
 mod check;
+mod copy;
 mod damage;
 mod engine;
 mod head;
@@ -35,6 +36,7 @@ mod wal;
 mod write;
 
 pub use check::{Checked, Finding, check};
+pub use copy::copy;
 pub use engine::SqliteJournal;
 pub use history::{History, JobQuery, Page, TaskFilter, TaskQuery};
 pub use open::{Notice, Opened, Options, exists};
