@@ -10,7 +10,7 @@ use loxley::{Context, Fleet, Task, Why};
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let fleet = Fleet::builder().agents(2).build()?;
-    let task = || Task::unnamed().kind("read");
+    let task = || Task::unnamed().speculate();
 
     // The scheduler learns how long tasks of this kind take.
     for _ in 0..10 {
@@ -20,7 +20,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 
     // On its first agent this one hangs, as on a machine with a failing disk.
     let begin = Instant::now();
-    let answer = fleet.submit_with(task().speculate(), move |context: &Context| {
+    let answer = fleet.submit_with(task(), move |context: &Context| {
         if let Why::Speculation { slow } = &context.why {
             return Ok::<_, String>(format!("a copy, because {slow} was slow"));
         }
@@ -35,7 +35,8 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     assert!(took < Duration::from_secs(10));
 
     let metrics = fleet.metrics();
-    assert_eq!((metrics.speculations, metrics.speculations_won), (1, 1));
+    // On a busy machine one of the quick tasks may have been slow, and have got a copy too.
+    assert!(metrics.speculations >= 1 && metrics.speculations_won >= 1);
     assert_eq!(metrics.counts.finished, 11, "two runs, one result");
     Ok(())
 }

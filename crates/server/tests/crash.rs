@@ -16,11 +16,15 @@ use loxley_api::Access;
 use loxley_engine::replay;
 use loxley_journal::{History, Journal, Options, SqliteJournal, TaskQuery};
 use loxley_model::JobId;
-use support::{PATIENCE, TestServer, array, function};
+use loxley_policy::Config;
+use loxley_server::ServerOptions;
+use support::{LOST_AFTER, PATIENCE, TestServer, array, function, quick_config};
 
 const ROLE: &str = "LOXLEY_TEST_ROLE";
 const DIRECTORY: &str = "LOXLEY_TEST_DIRECTORY";
 const PORT: &str = "LOXLEY_TEST_PORT";
+/// Set for a server that gives nobody up in the time of a test.
+const PATIENT: &str = "LOXLEY_TEST_PATIENT";
 
 /// Not a test of its own: what the other tests start and kill.
 #[tokio::test(flavor = "multi_thread")]
@@ -32,7 +36,16 @@ async fn a_process_of_another_test() {
     let directory = Path::new(&directory);
     if role == "server" {
         let port = std::env::var(PORT).expect("the parent says which port");
-        let server = TestServer::start_at(directory, &format!("127.0.0.1:{port}")).await;
+        let config = match std::env::var_os(PATIENT) {
+            Some(_) => Config::default(),
+            None => quick_config(),
+        };
+        let server = TestServer::start_with(ServerOptions {
+            listen: format!("127.0.0.1:{port}").parse().expect("an address"),
+            config,
+            ..ServerOptions::new(directory.to_owned())
+        });
+        let server = server.await;
         let ready = directory.join("ready");
         std::fs::write(ready, server.access.url.as_bytes()).expect("the directory is there");
         // Snapshots are rare; here they are taken all the time.
@@ -61,7 +74,7 @@ async fn a_process_of_another_test() {
 struct Process(Child);
 
 impl Process {
-    fn start(role: &str, directory: &Path, port: u16, failpoint: Option<&str>) -> Self {
+    fn start(role: &str, directory: &Path, port: u16, variables: &[(&str, &str)]) -> Self {
         let program = std::env::current_exe().expect("this program has a path");
         let mut command = Command::new(program);
         command
@@ -69,20 +82,18 @@ impl Process {
             .env(ROLE, role)
             .env(DIRECTORY, directory)
             .env(PORT, port.to_string())
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        if let Some(failpoint) = failpoint {
-            command.env("LOXLEY_FAILPOINT", failpoint);
-        }
         Self(command.spawn().expect("it starts"))
     }
 
     /// A server that listens.
-    fn server(directory: &Path, port: u16, failpoint: Option<&str>) -> Self {
+    fn server(directory: &Path, port: u16, variables: &[(&str, &str)]) -> Self {
         let ready = directory.join("ready");
         let _ = std::fs::remove_file(&ready);
-        let mut this = Self::start("server", directory, port, failpoint);
+        let mut this = Self::start("server", directory, port, variables);
         let begun = Instant::now();
         while !ready.exists() && this.0.try_wait().expect("it is our child").is_none() {
             assert!(begun.elapsed() < PATIENCE, "the server listens");
@@ -226,7 +237,7 @@ impl Scene {
         let scratch = tempfile::tempdir().expect("there is room");
         let job = prepare(scratch.path()).await;
         let port = free_port();
-        let server = Process::server(scratch.path(), port, None);
+        let server = Process::server(scratch.path(), port, &[]);
         Self {
             scratch,
             job,
@@ -240,14 +251,16 @@ impl Scene {
     }
 
     fn agent(&self, name: &str) -> Process {
-        Process::start(name, self.directory(), self.port, None)
+        Process::start(name, self.directory(), self.port, &[])
     }
 
-    /// Kills the server, and starts another one that dies at `failpoint`.
+    /// Kills the server, and starts another one that gives no agent up, and dies at `failpoint`.
     fn replace_server(&mut self, failpoint: Option<&str>) {
         // The journal has one owner: the old one goes first.
         self.server.end();
-        self.server = Process::server(self.directory(), self.port, failpoint);
+        let failpoint = failpoint.map(|place| ("LOXLEY_FAILPOINT", place));
+        let variables: Vec<_> = [(PATIENT, "1")].into_iter().chain(failpoint).collect();
+        self.server = Process::server(self.directory(), self.port, &variables);
     }
 
     /// Waits until an agent runs tasks.
@@ -281,8 +294,9 @@ impl Scene {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_killed_again_and_again_loses_nothing_and_runs_nothing_twice() {
     let mut scene = Scene::new().await;
+    scene.replace_server(None);
     let _agents = ["a", "b"].map(|name| scene.agent(name));
-    std::thread::sleep(Duration::from_millis(200));
+    scene.wait_until_busy("a");
     let places = [
         "journal.before_write@5",
         "journal.before_commit@7",
@@ -327,7 +341,7 @@ async fn an_agent_that_was_stopped_beyond_its_lease_cannot_finish_a_task_twice()
     scene.assert_leases_held("a");
     let _second = scene.agent("b");
     // Longer than it takes to be given up.
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(LOST_AFTER + Duration::from_secs(2));
     first.signal("-CONT");
     scene.finish();
 }

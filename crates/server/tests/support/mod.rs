@@ -36,11 +36,15 @@ pub(crate) struct TestServer {
     running: JoinHandle<Result<(), ServerError>>,
 }
 
+/// After so much silence an agent is given up here: soon enough for a test, and long enough for a machine that has
+/// other things to do.
+pub(crate) const LOST_AFTER: Duration = Duration::from_secs(6);
+
 /// Heartbeats short enough for a test.
 pub(crate) fn quick_config() -> Config {
     let mut config = Config::default();
     config.heartbeats.suspect_after = Span::from_millis(600);
-    config.heartbeats.lost_after = Span::from_millis(1500);
+    config.heartbeats.lost_after = Span::from_secs(LOST_AFTER.as_secs());
     config
 }
 
