@@ -8,6 +8,7 @@ mod fuzz;
 mod python;
 mod rayon;
 mod tidy;
+mod web;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -95,6 +96,11 @@ const STEPS: &[Step] = &[
         name: "python",
         about: "the Python package: types, tests and examples in an environment of its own",
         run: python::test,
+    },
+    Step {
+        name: "web",
+        about: "the dashboard: built anew and compared, then used in Chromium on a real server",
+        run: web::test,
     },
     Step {
         name: "deploy",
@@ -362,6 +368,13 @@ impl Suite {
             .context("xtask has a parent folder")?;
         let root = root.to_owned();
         Ok(Self { root, long })
+    }
+
+    /// The program, as tests have built it.
+    fn program(&self) -> PathBuf {
+        let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+        let target = target.unwrap_or_else(|| "target".into());
+        self.root.join(target).join("debug").join("loxley")
     }
 
     fn command(&self, program: &str) -> Command {

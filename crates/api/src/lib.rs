@@ -19,10 +19,14 @@ mod directory;
 mod error;
 mod event;
 mod figures;
+mod graph;
 mod info;
+mod mark;
 mod request;
 mod result;
 mod role;
+mod session;
+mod timeline;
 #[cfg(feature = "tls")]
 mod tls;
 mod token;
@@ -37,11 +41,13 @@ pub use directory::{DirectoryError, data_directory};
 pub use error::{ApiError, ErrorBody, ErrorCode};
 pub use event::{Event, EventKind};
 pub use figures::{BalanceFigure, Figures};
+pub use graph::{GraphNode, JobGraph};
 pub use info::{
     AgentInfo, AgentState, AttemptInfo, Explanation, FleetInfo, Health, JobInfo, OutputTail, Page,
     Problem, ServerInfo, Severity, TaskCounts, TaskInfo, TaskState, TokenInfo, Usage,
 };
 pub use loxley_model::{DependencyFailure, JobState, Rerun, Unplaceable};
+pub use mark::{MarkFilter, Marks};
 pub use request::{
     CommandRequest, ConfigRequest, Entries, ExtendRequest, FallbackRequest, FunctionRequest,
     JobFilter, JobRequest, Near, Needs, Numbers, OutputRule, RetryRequest, TaskFilter, TaskRequest,
@@ -52,6 +58,8 @@ pub use result::{
     TaskEnd,
 };
 pub use role::{Permission, Role};
+pub use session::{Link, LinkRequest, Session, SessionInfo};
+pub use timeline::{FigureHistory, Timeline, TimelineAgent, TimelineFilter, TimelineSpan};
 #[cfg(feature = "tls")]
 pub use tls::{PinnedServer, client_config};
 pub use token::{Fingerprint, Token, TokenHash};

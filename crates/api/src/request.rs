@@ -421,6 +421,9 @@ pub struct JobFilter {
     /// Of this user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// With this text in the name or the user, whatever the case, or with this number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<String>,
     /// With a smaller id than this: the `next` of the page before. Newest first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<u64>,

@@ -45,6 +45,7 @@ Examples:
   loxley sim adaptive                    watch work stealing in virtual time
   loxley server start                    a server; then `loxley agent start`, on as many machines
   loxley submit --wait -- ./work         a command, for whichever agent can do it
+  loxley dashboard                       see it all in a browser
 
 Exit codes:
   0  done
@@ -69,6 +70,7 @@ enum Command {
     Task(fleet::task::Args),
     Agent(fleet::agent::Args),
     Server(fleet::server::Args),
+    Dashboard(fleet::dashboard::Args),
     Advise(advise::Args),
     Demo(demo::Args),
     Config(config::Args),
@@ -86,6 +88,7 @@ impl Command {
             Self::Task(args) => fleet::task::run(args, out),
             Self::Agent(args) => fleet::agent::run(args, out),
             Self::Server(args) => fleet::server::run(args, out),
+            Self::Dashboard(args) => fleet::dashboard::run(&args, out),
             Self::Advise(args) => advise::run(&args, out),
             Self::Demo(args) => demo::run(&args, out),
             Self::Config(args) => config::run(args, out),

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use hyper::Method;
 use loxley_api::{
     Access, AgentInfo, Blob, ConfigRequest, EndsRequest, Explanation, ExtendRequest, Figures,
-    Health, JobFilter, JobInfo, JobRequest, OutputTail, PIECE_BYTES_MAX, Page, ResultName,
-    ResultReference, ServerInfo, TaskEnd, TaskFilter, TaskInfo, Token, TokenInfo, TokenRequest,
+    Health, JobFilter, JobInfo, JobRequest, Link, LinkRequest, MarkFilter, Marks, OutputTail,
+    PIECE_BYTES_MAX, Page, ResultName, ResultReference, ServerInfo, TaskEnd, TaskFilter, TaskInfo,
+    Timeline, TimelineFilter, Token, TokenInfo, TokenRequest,
 };
 use loxley_model::{AgentId, JobId, TaskId};
 
@@ -376,6 +377,26 @@ impl Client {
         };
         let ask = Ask::new(Method::PUT, "/v1/config").json(&body);
         self.transport.json(ask).await
+    }
+
+    /// A link that signs one browser in, once.
+    pub async fn dashboard_link(&self, request: &LinkRequest) -> Answer<Link> {
+        let ask = Ask::post("/v1/session/link").json(request);
+        self.transport.json(ask).await
+    }
+
+    /// Moves, retries and the like, of late.
+    pub async fn marks(&self, filter: &MarkFilter) -> Answer<Marks> {
+        self.transport
+            .json(Ask::get("/v1/marks").query(filter))
+            .await
+    }
+
+    /// What ran where and when.
+    pub async fn timeline(&self, filter: &TimelineFilter) -> Answer<Timeline> {
+        self.transport
+            .json(Ask::get("/v1/timeline").query(filter))
+            .await
     }
 
     /// All tokens, without their secrets.

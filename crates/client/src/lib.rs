@@ -25,12 +25,14 @@ mod error;
 mod events;
 mod patience;
 mod transport;
+mod tunnel;
 
 pub use client::Client;
 pub use error::ClientError;
 pub use events::Events;
 pub use loxley_api::Access;
 pub use patience::{Patience, Waiting};
+pub use tunnel::Tunnel;
 
 use std::path::PathBuf;
 

@@ -18,7 +18,46 @@ use crate::state::State;
 /// Up to so many live tasks of a job are looked at one by one to count where they are.
 const COUNTED_MAX: u64 = 2000;
 
+/// A task that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunningTask {
+    /// Which one.
+    pub task: TaskId,
+    /// Its job.
+    pub job: JobId,
+    /// Where.
+    pub agent: AgentId,
+    /// Since when.
+    pub started: Time,
+    /// Which attempt it is.
+    pub attempt: u32,
+}
+
 impl State {
+    /// What runs now, and where: what an agent has in hand and has not started is not among it.
+    pub(crate) fn running(&self) -> Vec<RunningTask> {
+        let scheduler = self.driver.scheduler();
+        let agents = self.fleet.iter();
+        let agents = agents.filter_map(|(id, _)| scheduler.agent_status(id));
+        let in_hand = agents.flat_map(|agent| {
+            let id = agent.agent;
+            agent.running.into_iter().map(move |task| (id, task))
+        });
+        in_hand
+            .filter_map(|(agent, task)| {
+                let status = scheduler.task_status(task)?;
+                let is_started = matches!(status.place, Place::Running { .. });
+                Some(RunningTask {
+                    task,
+                    job: status.job,
+                    agent,
+                    started: status.started.filter(|_| is_started)?,
+                    attempt: status.attempts,
+                })
+            })
+            .collect()
+    }
+
     /// Milliseconds since 1970.
     pub(crate) fn unix_ms(&self, time: Time) -> u64 {
         self.epoch_unix_ns.saturating_add(time.0) / 1_000_000
@@ -392,7 +431,8 @@ fn gone(agent: AgentId, slots: u32) -> AgentStatus {
 }
 
 /// How a task ended, in the words of the API.
-pub(crate) fn ended_state(ended: loxley_journal::Ended) -> (TaskState, Option<Failure>) {
+#[must_use]
+pub fn ended_state(ended: loxley_journal::Ended) -> (TaskState, Option<Failure>) {
     use loxley_journal::Ended;
     match ended {
         Ended::Succeeded | Ended::FellBack => (TaskState::Succeeded, None),

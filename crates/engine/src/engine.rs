@@ -1,12 +1,16 @@
 //! The engine: a state, the group of facts that is open, and what follows from them.
 
+use std::sync::Arc;
+
 use loxley_api::{
-    AgentInfo, ApiError, Explanation, Figures, FleetInfo, Health, JobInfo, TaskInfo, TaskRequest,
+    AgentInfo, ApiError, Explanation, Figures, FleetInfo, Health, JobInfo, JobRequest, TaskInfo,
+    TaskRequest,
 };
 use loxley_journal::{Group, Journal};
 use loxley_model::{AgentId, JobId, JobState, Lease, Outcome, Span, TaskId, Time};
 use loxley_policy::{Config, Scheduler, Vitals};
 
+use crate::api_view::RunningTask;
 use crate::effects::{Effects, Finish, Records, hold};
 use crate::fact::{AgentRecord, Fact, GroupWriter};
 use crate::fleet::Agent;
@@ -381,11 +385,23 @@ impl Engine {
         self.state.agent_info(agent)
     }
 
+    /// What runs now, and where.
+    #[must_use]
+    pub fn running(&self) -> Vec<RunningTask> {
+        self.state.running()
+    }
+
     /// A job that is not over, or that is kept because its failed tasks may be tried again.
     #[must_use]
     pub fn job_info(&self, job: JobId) -> Option<JobInfo> {
         let job = self.state.jobs.get(job)?;
         Some(self.state.job_info(job))
+    }
+
+    /// What a job in memory was made of.
+    #[must_use]
+    pub fn job_request(&self, job: JobId) -> Option<Arc<JobRequest>> {
+        Some(Arc::clone(&self.state.jobs.get(job)?.request))
     }
 
     /// All jobs that are in memory.

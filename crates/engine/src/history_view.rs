@@ -9,7 +9,8 @@ use loxley_api::{
 use loxley_journal::{JobQuery, JobRow, ReadError, ReadHistory, TaskQuery, TaskRow};
 use loxley_model::{AgentId, JobId, Priority, Span, TaskId, Time};
 
-use crate::api_view::{ended_state, task_described};
+pub use crate::api_view::ended_state;
+use crate::api_view::task_described;
 use crate::effects::Kept;
 use loxley_driver::explain_text::failure_word;
 
@@ -20,6 +21,14 @@ use loxley_driver::explain_text::failure_word;
 pub fn job(history: &dyn ReadHistory, id: JobId, epoch: u64) -> Result<Option<JobInfo>, ReadError> {
     let row = history.job(id)?;
     Ok(row.map(|row| job_info(&row, epoch)))
+}
+
+/// What a job in the history was made of.
+///
+/// # Errors
+/// When the history cannot be read.
+pub fn request(history: &dyn ReadHistory, id: JobId) -> Result<Option<JobRequest>, ReadError> {
+    Ok(history.job(id)?.as_ref().and_then(parse))
 }
 
 /// Jobs that are over, newest first.
@@ -61,6 +70,20 @@ pub fn admits(filter: &JobFilter, job: &JobInfo) -> bool {
         && (filter.name.is_none() || filter.name == job.name)
         && filter.user.as_ref().is_none_or(|user| *user == job.user)
         && filter.before.is_none_or(|before| job.id.0 < before)
+        && filter
+            .search
+            .as_ref()
+            .is_none_or(|text| is_about(job, text))
+}
+
+/// Whether a person who looks for this text means this job.
+fn is_about(job: &JobInfo, text: &str) -> bool {
+    let text = text.trim().to_lowercase();
+    let name = job.name.as_deref().unwrap_or_default();
+    [name, &job.user]
+        .iter()
+        .any(|word| word.to_lowercase().contains(&text))
+        || text.trim_start_matches('#') == job.id.0.to_string()
 }
 
 fn job_info(row: &JobRow, epoch: u64) -> JobInfo {
@@ -219,7 +242,11 @@ fn unseen(job: &JobRow, id: TaskId, state: TaskState, epoch: u64) -> TaskInfo {
     }
 }
 
-pub(crate) fn agent_name(
+/// What an agent was called.
+///
+/// # Errors
+/// When the history cannot be read.
+pub fn agent_name(
     history: &dyn ReadHistory,
     agent: AgentId,
 ) -> Result<Option<String>, ReadError> {

@@ -39,6 +39,7 @@ mod submission;
 #[cfg(test)]
 mod tests;
 
+pub use api_view::RunningTask;
 pub use clock::Clock;
 pub use core_view::{CoreView, core_view};
 pub use effects::{Assignment, Effects, Finish, Orders, Retraction};

@@ -75,7 +75,7 @@ pub use database_error::DatabaseError;
 pub use error::{AppendError, NotWritten, OpenError, ReadError};
 pub use group::{Group, Journal, Limit, Position, Saving, Snapshot, StoredGroup};
 pub use memory::MemoryJournal;
-pub use reader::ReadHistory;
+pub use reader::{BLOCK_TASKS, BlockStamp, ReadHistory};
 pub use rows::{AgentRow, Ended, JobRow, JobState, Rows, TaskOutput, TaskRow, Usage, limits};
 pub use sqlite::{
     Checked, Finding, History, JobQuery, Notice, Opened, Options, Page, Pruned, SqliteJournal,

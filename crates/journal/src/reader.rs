@@ -6,6 +6,33 @@ use crate::ReadError;
 use crate::rows::{AgentRow, JobRow, TaskRow};
 use crate::sqlite::{History, JobQuery, Page, TaskQuery};
 
+/// Tasks are told in blocks of so many neighbouring ids.
+pub const BLOCK_TASKS: u64 = 4096;
+
+/// A block that holds finished tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockStamp {
+    /// The first id that can be in it.
+    pub first: TaskId,
+    /// The first id of the next one.
+    pub next: TaskId,
+    /// Another one when another task of the block has ended.
+    pub stamp: u64,
+}
+
+impl BlockStamp {
+    /// The block of a task.
+    #[must_use]
+    pub fn of(task: TaskId, stamp: u64) -> Self {
+        let first = task.0 - task.0 % BLOCK_TASKS;
+        Self {
+            first: TaskId(first),
+            next: TaskId(first + BLOCK_TASKS),
+            stamp,
+        }
+    }
+}
+
 /// Questions about what is over. Whoever asks sees what was committed by then; every answer is bounded and says
 /// where to go on.
 pub trait ReadHistory: Send {
@@ -20,6 +47,21 @@ pub trait ReadHistory: Send {
 
     /// Finished tasks, in the order of their ids.
     fn tasks(&self, query: &TaskQuery) -> Result<Page<TaskRow, TaskId>, ReadError>;
+
+    /// The first block, from the one of `from` on, that holds anything.
+    fn next_block(&self, from: TaskId) -> Result<Option<BlockStamp>, ReadError>;
+
+    /// The finished tasks of the block of a task, in the order of their ids.
+    fn block(&self, task: TaskId) -> Result<Vec<TaskRow>, ReadError> {
+        let block = BlockStamp::of(task, 0);
+        let mut rows = self.tasks(&TaskQuery {
+            after: block.first.0.checked_sub(1).map(TaskId),
+            limit: BLOCK_TASKS as usize,
+            ..TaskQuery::default()
+        })?;
+        rows.rows.retain(|row| row.task < block.next);
+        Ok(rows.rows)
+    }
 
     /// A job.
     fn job(&self, job: JobId) -> Result<Option<JobRow>, ReadError>;
@@ -53,6 +95,14 @@ impl ReadHistory for History {
 
     fn tasks(&self, query: &TaskQuery) -> Result<Page<TaskRow, TaskId>, ReadError> {
         Self::tasks(self, query)
+    }
+
+    fn next_block(&self, from: TaskId) -> Result<Option<BlockStamp>, ReadError> {
+        Self::next_block(self, from)
+    }
+
+    fn block(&self, task: TaskId) -> Result<Vec<TaskRow>, ReadError> {
+        Self::block(self, task)
     }
 
     fn job(&self, job: JobId) -> Result<Option<JobRow>, ReadError> {

@@ -13,14 +13,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use loxley_api::{
-    Access, AccessError, ApiError, ErrorCode, Fingerprint, Permission, Role, Token, TokenHash,
-    TokenInfo, TokenRequest,
+    Access, AccessError, ApiError, ErrorCode, Fingerprint, Link, Permission, Role, Session,
+    SessionInfo, Token, TokenHash, TokenInfo, TokenRequest,
 };
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
+
+use crate::browser_sessions::{self, BrowserSessions};
 
 /// Who asks.
 #[derive(Clone, Debug)]
@@ -33,6 +35,14 @@ pub struct Caller {
     pub user: Arc<str>,
     /// Ended when the token is taken back.
     revoked: CancellationToken,
+    /// The token behind it, and until when its browser is signed in, if it is one.
+    origin: Option<Origin>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    token: TokenHash,
+    session_expires_unix_ms: Option<u64>,
 }
 
 impl Caller {
@@ -44,12 +54,38 @@ impl Caller {
             name: name.into(),
             user: user.into(),
             revoked: CancellationToken::new(),
+            origin: None,
+        }
+    }
+
+    /// Who that is, for the one who asks.
+    #[must_use]
+    pub fn info(&self) -> SessionInfo {
+        SessionInfo {
+            name: self.name.as_ref().to_owned(),
+            role: self.role,
+            user: self.user.as_ref().to_owned(),
+            expires_unix_ms: self
+                .origin
+                .and_then(|origin| origin.session_expires_unix_ms),
         }
     }
 
     /// Comes when the token is taken back: whatever was opened with it ends then.
     pub async fn revoked(&self) {
         self.revoked.cancelled().await;
+    }
+
+    /// The token itself; a browser that is signed in has none.
+    fn own_token(&self) -> Result<TokenHash, ApiError> {
+        let own = self
+            .origin
+            .filter(|origin| origin.session_expires_unix_ms.is_none());
+        own.map(|origin| origin.token).ok_or_else(|| {
+            let message = "a browser that is signed in cannot sign others in";
+            let help = "make a link where the access file is: `loxley dashboard`";
+            ApiError::new(ErrorCode::Forbidden, message).with_help(help)
+        })
     }
 
     /// Refuses whoever lacks a permission.
@@ -127,6 +163,16 @@ struct Known {
 }
 
 impl Known {
+    fn caller(&self, role: Role, origin: Origin) -> Caller {
+        Caller {
+            role,
+            name: self.name.as_str().into(),
+            user: self.user().into(),
+            revoked: self.revoked.clone(),
+            origin: Some(origin),
+        }
+    }
+
     fn user(&self) -> &str {
         self.user.as_deref().unwrap_or(&self.name)
     }
@@ -139,6 +185,7 @@ pub struct Gate {
     fingerprint: Fingerprint,
     tls: Arc<ServerConfig>,
     tokens: RwLock<Vec<Known>>,
+    browsers: BrowserSessions,
 }
 
 const TOKENS: &str = "tokens.json";
@@ -169,6 +216,7 @@ impl Gate {
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self {
             tokens: RwLock::new(read_tokens(&directory.join(TOKENS))?),
+            browsers: BrowserSessions::open(directory)?,
             directory: directory.to_owned(),
             fingerprint,
             tls: Arc::new(tls),
@@ -190,18 +238,80 @@ impl Gate {
         Arc::clone(&self.tls)
     }
 
-    /// Who holds this token; none when nobody does.
+    /// Who holds this token, or this secret of a browser that is signed in; none when nobody does.
     #[must_use]
-    pub fn caller(&self, token: &str) -> Option<Caller> {
-        let hash = Token::from_text(token).hash();
+    pub fn caller(&self, secret: &str) -> Option<Caller> {
+        let hash = Token::from_text(secret).hash();
+        if let Some(known) = self.known(hash) {
+            let origin = Origin {
+                token: hash,
+                session_expires_unix_ms: None,
+            };
+            return Some(known.caller(known.role, origin));
+        }
+        let session = self.browsers.session(hash)?;
+        let origin = Origin {
+            token: session.token,
+            session_expires_unix_ms: Some(session.expires_unix_ms),
+        };
+        Some(self.known(session.token)?.caller(session.role, origin))
+    }
+
+    fn known(&self, hash: TokenHash) -> Option<Known> {
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
-        let known = tokens.iter().find(|known| known.hash == hash)?;
-        Some(Caller {
-            role: known.role,
-            name: known.name.as_str().into(),
-            user: known.user().into(),
-            revoked: known.revoked.clone(),
+        tokens.iter().find(|known| known.hash == hash).cloned()
+    }
+
+    /// What signs one browser in, once and soon, with what the caller may do or less.
+    ///
+    /// # Errors
+    /// When the caller is a browser itself: nobody stays signed in by passing links on to themselves.
+    pub fn link(&self, caller: &Caller, read_only: bool) -> Result<Link, ApiError> {
+        let token = caller.own_token()?;
+        let role = if read_only { Role::Read } else { caller.role };
+        let ticket = self.browsers.issue(token, role);
+        Ok(Link {
+            path: format!("/#ticket={}", ticket.reveal()),
+            lifetime_sec: browser_sessions::TICKET_TIME.as_secs(),
         })
+    }
+
+    /// Who follows a link; the link is used up.
+    #[must_use]
+    pub fn redeem(&self, ticket: &str) -> Option<Caller> {
+        let ticket = self.browsers.redeem(Token::from_text(ticket).hash())?;
+        let origin = Origin {
+            token: ticket.token,
+            session_expires_unix_ms: None,
+        };
+        Some(self.known(ticket.token)?.caller(ticket.role, origin))
+    }
+
+    /// Signs a browser in, with what the caller may do, for half a day.
+    ///
+    /// # Errors
+    /// When the caller is a browser itself, or the session cannot be written down.
+    pub fn sign_in(&self, caller: &Caller) -> Result<Session, ApiError> {
+        let token = caller.own_token()?;
+        let opened = self.browsers.open_session(token, caller.role);
+        let (secret, expires) =
+            opened.map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string()))?;
+        Ok(Session {
+            secret,
+            info: SessionInfo {
+                expires_unix_ms: Some(expires),
+                ..caller.info()
+            },
+        })
+    }
+
+    /// Signs a browser out. Nothing happens when it was not in.
+    ///
+    /// # Errors
+    /// When that cannot be written down.
+    pub fn sign_out(&self, secret: &str) -> Result<(), ApiError> {
+        let closed = self.browsers.close(Token::from_text(secret).hash());
+        closed.map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string()))
     }
 
     /// Writes `access.json` for the owner of the directory. A token that is there and works stays.

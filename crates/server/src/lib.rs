@@ -10,18 +10,24 @@
 //!   which everybody else asks and tells.
 //! - [`api`]: HTTP for people and programs, described by `docs/openapi.json`.
 //! - [`Server`]: a directory, a port, and everything in between.
+//! - `dashboard`: the pages for browsers, built from `web/` and held in the program.
 //! - [`Gate`]: the certificate, the tokens, and who may do what.
 
 pub mod api;
 mod auth;
+mod browser_sessions;
+mod dashboard;
 pub mod decider;
 mod large_results;
 mod listen;
+mod marks;
 mod outputs;
+mod samples;
 mod server;
 mod session;
 mod settings;
 mod slow_peer;
+mod timeline;
 
 pub use auth::{Caller, Gate, GateError};
 pub use listen::ConnectionLimits;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -22,6 +22,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::auth::Gate;
+use crate::dashboard;
 use crate::slow_peer::{Greeted, Taken};
 
 /// What a peer may take, and for how long.
@@ -51,6 +52,8 @@ impl Default for ConnectionLimits {
 
 /// How often a silent HTTP/2 peer is asked whether it is there, and how long it has to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// Where a browser signs in.
+const SIGN_IN_PATH: &str = "/v1/session";
 /// How long open requests have when the server stops.
 const FAREWELL_TIME: Duration = Duration::from_secs(3);
 
@@ -193,12 +196,18 @@ async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Request, next:
     if request.uri().path() == "/healthz" {
         return next.run(request).await;
     }
-    let token = request
-        .headers()
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(bearer);
-    let Some(caller) = token.and_then(|token| gate.caller(token)) else {
+    // The pages hold no secret and no figure: what they show they ask for, with a token.
+    if dashboard::is_page(request.uri().path()) && request.method() == Method::GET {
+        return next.run(request).await;
+    }
+    let token = bearer_of(request.headers());
+    let signs_in = request.uri().path() == SIGN_IN_PATH && request.method() == Method::POST;
+    let caller = token.and_then(|token| match gate.caller(token) {
+        // A link opens one door, once: the one where a browser signs in.
+        None if signs_in => gate.redeem(token),
+        known => known,
+    });
+    let Some(caller) = caller else {
         return refuse(&request);
     };
     let is_grpc = is_grpc(&request);
@@ -208,6 +217,12 @@ async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Request, next:
         // Whoever waited for an answer does not get it any more. Streams see to that themselves.
         () = caller.revoked() => refusal(is_grpc),
     }
+}
+
+/// The token that a request bears.
+pub(crate) fn bearer_of(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?;
+    value.to_str().ok().and_then(bearer)
 }
 
 /// The token in a header; the name of the scheme may be written in any case.

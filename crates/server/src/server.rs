@@ -18,6 +18,8 @@ use crate::auth::{Caller, Gate, GateError};
 use crate::decider::{self, EngineOptions, Handle, HistorySource, Running};
 use crate::large_results::LargeResults;
 use crate::listen::{self, ConnectionLimits};
+use crate::marks::RecentMarks;
+use crate::samples::FigureSamples;
 use crate::session::AgentService;
 use crate::settings::Settings;
 
@@ -112,6 +114,8 @@ pub struct Context {
     pub gate: Arc<Gate>,
     facts: Arc<Facts>,
     large_results: LargeResults,
+    marks: RecentMarks,
+    samples: FigureSamples,
     settings: Arc<Settings>,
     stop: watch::Sender<bool>,
 }
@@ -166,6 +170,16 @@ impl Context {
     /// The results that have files of their own.
     pub(crate) fn large_results(&self) -> &LargeResults {
         &self.large_results
+    }
+
+    /// What happened lately.
+    pub(crate) fn marks(&self) -> &RecentMarks {
+        &self.marks
+    }
+
+    /// How the figures went.
+    pub(crate) fn samples(&self) -> &FigureSamples {
+        &self.samples
     }
 
     /// Removes large results of tasks that nobody knows any more, now and then.
@@ -289,6 +303,8 @@ impl Server {
             handle: handle.clone(),
             gate: Arc::clone(&gate),
             large_results: LargeResults::new(&options.directory),
+            marks: RecentMarks::follow(handle.subscribe()),
+            samples: FigureSamples::follow(handle.clone()),
             settings: Arc::new(settings),
             facts: Arc::new(Facts {
                 url,

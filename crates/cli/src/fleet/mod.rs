@@ -13,6 +13,7 @@
 
 pub(crate) mod agent;
 mod connect;
+pub(crate) mod dashboard;
 pub(crate) mod figures;
 pub(crate) mod job;
 mod logs;

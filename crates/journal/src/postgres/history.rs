@@ -11,7 +11,7 @@ use super::SHARD;
 use super::address::Address;
 use super::journal::runtime;
 use super::link::{Link, says};
-use crate::reader::ReadHistory;
+use crate::reader::{BlockStamp, ReadHistory};
 use crate::rows::{
     AgentRow, Ended, JobRow, TaskOutput, TaskRow, Usage, limits, state_code, state_of,
 };
@@ -135,6 +135,29 @@ impl ReadHistory for PostgresHistory {
 
     fn result(&self, task: TaskId) -> Result<Option<Vec<u8>>, ReadError> {
         Ok(self.left_behind(task)?.map(|row| row.result))
+    }
+
+    fn next_block(&self, from: TaskId) -> Result<Option<BlockStamp>, ReadError> {
+        let first = BlockStamp::of(from, 0).first;
+        let rows = self.query(
+            "SELECT min(task) FROM task WHERE shard = $1 AND task >= $2",
+            &[&SHARD, &(first.0 as i64)],
+        )?;
+        let found = rows.first().and_then(|row| row.get::<_, Option<i64>>(0));
+        let Some(found) = found else {
+            return Ok(None);
+        };
+        let block = BlockStamp::of(TaskId(found as u64), 0);
+        // One more that ended makes another count; one that ended again ended later.
+        let rows = self.query(
+            "SELECT count(*), max(finished) FROM task WHERE shard = $1 AND task >= $2 AND task < $3",
+            &[&SHARD, &(block.first.0 as i64), &(block.next.0 as i64)],
+        )?;
+        let stamp = rows.first().map_or(0, |row| {
+            let newest = row.get::<_, Option<i64>>(1).unwrap_or(0) as u64;
+            newest.rotate_left(16) ^ row.get::<_, i64>(0) as u64
+        });
+        Ok(Some(BlockStamp { stamp, ..block }))
     }
 
     fn tasks(&self, query: &TaskQuery) -> Result<Page<TaskRow, TaskId>, ReadError> {

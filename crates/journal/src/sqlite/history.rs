@@ -12,6 +12,7 @@ use super::head::Head;
 use super::runs::{self, Block};
 use super::{open, read, seal, snapshots};
 use crate::group::{Limit, Position, Snapshot, StoredGroup};
+use crate::reader::BlockStamp;
 use crate::rows::{
     AgentRow, Ended, JobRow, JobState, TaskOutput, TaskRow, limits, state_code, state_of,
 };
@@ -147,6 +148,23 @@ impl History {
         // One row more than asked for tells that there are more.
         rows.truncate(limit + 1);
         Ok(page(rows, limit, |row| row.task))
+    }
+
+    /// The first block of neighbouring tasks, from the one of `from` on, that holds anything.
+    pub fn next_block(&self, from: TaskId) -> Result<Option<BlockStamp>, ReadError> {
+        let Some(block) = runs::next_block(&self.connection, Block::of(from), false)? else {
+            return Ok(None);
+        };
+        Ok(Some(BlockStamp {
+            first: block.first_task(),
+            next: block.next().first_task(),
+            stamp: runs::stamp(&self.connection, block)?,
+        }))
+    }
+
+    /// The finished tasks of the block of a task, in the order of their ids.
+    pub fn block(&self, task: TaskId) -> Result<Vec<TaskRow>, ReadError> {
+        runs::tasks(&self.connection, Block::of(task), 0, limits::TASK_MAX)
     }
 
     /// A job.

@@ -30,7 +30,7 @@ use crate::rows::{Rows, TaskRow, limits};
 use crate::{NotWritten, ReadError};
 
 /// Ids of a block: as many as fit in so many bits.
-const BLOCK_BITS: u32 = 12;
+const BLOCK_BITS: u32 = crate::reader::BLOCK_TASKS.ilog2();
 /// Runs of a block.
 const NUMBER_BITS: u32 = 24;
 
@@ -53,6 +53,10 @@ impl Block {
 
     fn last_run(self) -> i64 {
         self.first_run() | ((1 << NUMBER_BITS) - 1)
+    }
+
+    pub(super) fn first_task(self) -> TaskId {
+        TaskId((self.0 << BLOCK_BITS) as u64)
     }
 
     pub(super) fn next(self) -> Self {
@@ -260,6 +264,16 @@ pub(super) fn next_block(
     })?;
     let run = statement.query_row([from.first_run()], |row| row.get(0));
     Ok(run.optional()?.map(Block::of_run))
+}
+
+/// The newest run of a block: as long as it is the same, no other task has ended.
+pub(super) fn stamp(connection: &Connection, block: Block) -> Result<u64, ReadError> {
+    let mut statement =
+        connection.prepare_cached("SELECT max(run) FROM runs WHERE run BETWEEN ?1 AND ?2")?;
+    let newest = statement.query_row([block.first_run(), block.last_run()], |row| {
+        row.get::<_, Option<i64>>(0)
+    });
+    Ok(newest?.unwrap_or(0) as u64)
 }
 
 /// What counts of the tasks `first` to `last` of a block, in the order of their ids.

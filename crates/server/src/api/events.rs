@@ -4,13 +4,14 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::HeaderMap;
 use axum::response::Sse;
 use axum::response::sse::{self, KeepAlive};
 use futures_util::Stream;
 use futures_util::stream::unfold;
-use loxley_api::{Event, EventKind};
+use loxley_api::{Event, EventKind, MarkFilter, Marks};
 use serde::Deserialize;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -65,6 +66,18 @@ pub(super) async fn stream(
         Some((Ok(as_sse(&event)), (reader, caller)))
     });
     Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+}
+
+/// What happened lately and cannot be seen any more: moves, retries, missed deadlines, agents that came and went.
+#[utoipa::path(
+    get, path = "/v1/marks", tag = "events", params(MarkFilter),
+    responses((status = 200, description = "Oldest first, and from when on they are kept.", body = Marks))
+)]
+pub(super) async fn marks(
+    State(context): State<Context>,
+    Params(filter): Params<MarkFilter>,
+) -> Json<Marks> {
+    Json(context.marks().list(&filter))
 }
 
 fn as_sse(event: &Event) -> sse::Event {

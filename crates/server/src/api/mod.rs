@@ -14,12 +14,14 @@
 mod agents;
 mod events;
 mod extract;
+mod graph;
 mod guard;
 mod jobs;
 mod metrics;
 mod openapi;
 mod results;
 mod server;
+mod session;
 mod tasks;
 mod tokens;
 
@@ -55,6 +57,7 @@ pub fn router(context: Context) -> Router {
         )
         .route("/healthz", axum::routing::get(server::healthz))
         .merge(routes.layer(own))
+        .merge(crate::dashboard::router())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn(guard::log))
@@ -74,6 +77,7 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(jobs::figures))
         .routes(routes!(jobs::wait))
         .routes(routes!(jobs::tasks))
+        .routes(routes!(graph::graph))
         .routes(routes!(tasks::info))
         .routes(routes!(tasks::wait))
         .routes(routes!(tasks::output))
@@ -84,8 +88,13 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(server::info))
         .routes(routes!(server::health))
         .routes(routes!(server::figures))
+        .routes(routes!(server::figure_history))
+        .routes(routes!(server::timeline))
         .routes(routes!(server::config))
         .routes(routes!(events::stream))
+        .routes(routes!(events::marks))
+        .routes(routes!(session::link))
+        .routes(routes!(session::sign_in, session::info, session::sign_out))
         .routes(routes!(metrics::metrics))
         .route_layer(from_fn(guard::needs(Permission::Look)));
     let submit = OpenApiRouter::new()

@@ -3,9 +3,13 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use loxley_api::{ApiError, ConfigRequest, ErrorBody, Figures, Health, ServerInfo};
+use loxley_api::{
+    ApiError, ConfigRequest, ErrorBody, FigureHistory, Figures, Health, ServerInfo, Timeline,
+    TimelineFilter,
+};
+use serde::Deserialize;
 
-use super::extract::{Body, Refusal};
+use super::extract::{Body, Params, Refusal};
 use crate::Context;
 
 /// The server.
@@ -33,6 +37,44 @@ pub(super) async fn health(State(context): State<Context>) -> Result<Json<Health
 )]
 pub(super) async fn figures(State(context): State<Context>) -> Result<Json<Figures>, Refusal> {
     Ok(Json(context.handle.figures().await?))
+}
+
+/// How many points are wanted.
+#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PointParams {
+    /// At most so many; 500 when absent, 10,000 at most.
+    #[serde(default)]
+    points: Option<u32>,
+}
+
+/// How the figures went since the server started, for half a day at most.
+#[utoipa::path(
+    get, path = "/v1/figures/history", tag = "server", params(PointParams),
+    responses((status = 200, description = "Oldest first.", body = FigureHistory))
+)]
+pub(super) async fn figure_history(
+    State(context): State<Context>,
+    Params(params): Params<PointParams>,
+) -> Json<FigureHistory> {
+    let points = params.points.unwrap_or(500).clamp(1, 10_000);
+    Json(context.samples().list(points as usize))
+}
+
+/// What ran where and when, in any time since the journal began: added up, and one by one where few enough ran.
+#[utoipa::path(
+    get, path = "/v1/timeline", tag = "server", params(TimelineFilter),
+    responses(
+        (status = 200, description = "All of it, or a part that says where the next one begins.", body = Timeline),
+        (status = 400, description = "The end is not behind the beginning.", body = ErrorBody),
+    )
+)]
+pub(super) async fn timeline(
+    State(context): State<Context>,
+    Params(filter): Params<TimelineFilter>,
+) -> Result<Json<Timeline>, Refusal> {
+    Ok(Json(context.handle.timeline(filter).await?))
 }
 
 /// Whether anybody is there: for load balancers, which have no token. Says nothing else.

@@ -2,6 +2,7 @@
 //!
 //! A handle can be cloned and used from any task. What it answers is on disk.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -9,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use loxley_api::{
     AgentInfo, ApiError, ErrorCode, Event, Explanation, ExtendRequest, Figures, FleetInfo, Health,
-    JobFilter, JobInfo, JobRequest, OutputTail, Page, TaskEnd, TaskFilter, TaskInfo,
+    JobFilter, JobInfo, JobRequest, OutputTail, Page, TaskEnd, TaskFilter, TaskInfo, Timeline,
+    TimelineFilter,
 };
 use loxley_engine::{Fact, Submission, ended_text, history_view, run_figures};
 use loxley_journal::{History, ReadError};
@@ -20,6 +22,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::{Decider, Link, Progress, Request, Told};
 use crate::outputs::Outputs;
+use crate::timeline::{self, TimelineIndex};
 
 /// The most items of a page.
 const PAGE_MAX: u32 = 1000;
@@ -107,6 +110,7 @@ pub struct Handle {
     history: HistorySource,
     progress: Arc<Progress>,
     outputs: Arc<Outputs>,
+    timeline: Arc<Mutex<TimelineIndex>>,
 }
 
 impl fmt::Debug for Handle {
@@ -128,6 +132,7 @@ impl Handle {
             history,
             progress,
             outputs: Arc::new(Outputs::default()),
+            timeline: Arc::default(),
         }
     }
 
@@ -201,6 +206,22 @@ impl Handle {
             .await?;
         past.flatten()
             .ok_or_else(|| ApiError::not_found("job", id.0))
+    }
+
+    /// What a job was made of.
+    ///
+    /// # Errors
+    /// When there is no such job.
+    pub async fn job_request(&self, id: JobId) -> Result<Arc<JobRequest>, ApiError> {
+        let live = self.ask(move |decider| decider.engine.job_request(id));
+        if let Some(request) = live.await? {
+            return Ok(request);
+        }
+        let past = self
+            .history
+            .ask(move |history| history_view::request(history, id));
+        let past = past.await?.flatten().map(Arc::new);
+        past.ok_or_else(|| ApiError::not_found("job", id.0))
     }
 
     /// Jobs, newest first.
@@ -296,7 +317,7 @@ impl Handle {
                 let infos = infos.filter(|task| task.job == id_of_job);
                 infos.map(|task| (task.id, task)).collect()
             });
-            let live: std::collections::BTreeMap<TaskId, TaskInfo> = live.await?;
+            let live: BTreeMap<TaskId, TaskInfo> = live.await?;
             let id = job.id;
             let past = self
                 .history
@@ -536,6 +557,54 @@ impl Handle {
             .ask(move |history| run_figures::of_job(history, id, &counted));
         let figures = figures.await?.flatten();
         figures.ok_or_else(|| ApiError::not_found("job", id.0))
+    }
+
+    /// What ran where and when.
+    ///
+    /// # Errors
+    /// When the time that is asked for is none, or the history cannot be read.
+    pub async fn timeline(&self, filter: TimelineFilter) -> Result<Timeline, ApiError> {
+        let (from, to) = (filter.from_unix_ms, filter.to_unix_ms);
+        if !(from.is_finite() && to.is_finite() && from < to) {
+            return Err(ApiError::invalid("to_unix_ms: not behind from_unix_ms"));
+        }
+        let mut builder = timeline::Builder::new(filter, self.history.epoch_unix_ns);
+        // What runs now comes with the first part.
+        if filter.cursor.is_none() {
+            let running = self.ask(|decider| (decider.engine.running(), decider.clock.peek()));
+            let (running, now) = running.await?;
+            builder.add_running(&running, now.0);
+        }
+        let index = Arc::clone(&self.timeline);
+        if self.history.inner.is_some() {
+            let read = self.history.ask(move |history| {
+                let mut index = index.lock().unwrap_or_else(PoisonError::into_inner);
+                builder.add_history(history, &mut index)?;
+                Ok(builder)
+            });
+            builder = read.await?.ok_or_else(stopping)?;
+        }
+        let ids = builder.agents();
+        let known = self.ask(move |decider| {
+            let known = ids.into_iter().map(|id| {
+                let info = decider.engine.agent_info(id);
+                (id, info.map(|info| (info.name, info.slots)))
+            });
+            known.collect::<Vec<_>>()
+        });
+        let known = known.await?;
+        let names = self.history.ask(move |history| {
+            let mut names = BTreeMap::new();
+            for (id, known) in known {
+                let name = match known {
+                    Some(known) => Some(known),
+                    None => history_view::agent_name(history, id)?.map(|name| (name, 1)),
+                };
+                names.extend(name.map(|name| (id, name)));
+            }
+            Ok(names)
+        });
+        Ok(builder.finish(&names.await?.unwrap_or_default()))
     }
 
     /// Has a snapshot of the state taken now, whether it is worth it or not, and waits until it is on disk.

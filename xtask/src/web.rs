@@ -1,0 +1,39 @@
+//! The dashboard: its sources in `web/`, its built files in the server.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::{Suite, finish};
+
+/// Builds the dashboard anew and compares it with the files that are in the program; then uses it.
+pub(crate) fn test(suite: &Suite) -> Result<()> {
+    let is_there = |program: &str| suite.command(program).arg("--version").output().is_ok();
+    if !is_there("node") || !is_there("npm") {
+        eprintln!("   no node or no npm: NOT CHECKED that the built files are current, nor that they work");
+        return Ok(());
+    }
+    if let Err(error) = install(suite) {
+        eprintln!("   the packages could not be brought ({error}): NOT CHECKED, as without npm");
+        return Ok(());
+    }
+    let mut check = suite.command("npm");
+    check.args(["--prefix", "web", "run", "--silent", "check"]);
+    finish(check)?;
+    if !Path::new("/usr/bin/chromium").exists() {
+        eprintln!("   no /usr/bin/chromium: the dashboard was built, and NOT USED");
+        return Ok(());
+    }
+    suite.cargo(&["build", "--quiet", "--package", "loxley-cli"])?;
+    let mut browse = suite.command("node");
+    browse.arg("web/test/dashboard.mjs");
+    browse.arg(suite.program());
+    finish(browse)
+}
+
+/// Exactly what the lock file names, without anything that wants to run on the way.
+fn install(suite: &Suite) -> Result<()> {
+    let mut command = suite.command("npm");
+    command.args(["--prefix", "web", "ci", "--ignore-scripts", "--silent"]);
+    finish(command)
+}
