@@ -94,6 +94,7 @@ function agentRow(agent: api.Agent, session: api.Session): HTMLElement {
     h("div", { class: "bar", role: "meter", "aria-valuemin": "0" }, h("div", { class: "fill" })),
     h("div", { class: "numbers" }),
     h("div", { class: "skills" }),
+    h("details", { class: "notes", hidden: true }, h("summary", {}, "What it cannot keep"), h("p", {})),
     session.role === "admin"
       ? h(
           "div",
@@ -116,7 +117,7 @@ function agentRow(agent: api.Agent, session: api.Session): HTMLElement {
 }
 
 function showAgent(element: Element, agent: api.Agent, taken: string): void {
-  const [name, bar, numbers, skills, orders] = Array.from(element.children) as HTMLElement[];
+  const [name, bar, numbers, skills, notes, orders] = Array.from(element.children) as HTMLElement[];
   const busy = Math.min(agent.running.length, agent.slots);
   const here = isHere(agent);
   element.classList.toggle("gone", !here);
@@ -149,9 +150,10 @@ function showAgent(element: Element, agent: api.Agent, taken: string): void {
   const words = [
     ...agent.capabilities,
     ...agent.suspended.map((skill) => `${skill} (lost after failures)`),
-    ...(agent.notes ?? []).map((note) => `note: ${note}`),
   ];
   text(skills!, words.length === 0 ? "" : `skills: ${words.join(", ")}`);
+  notes!.hidden = (agent.notes ?? []).length === 0;
+  text(notes!.lastElementChild!, (agent.notes ?? []).join("; "));
   if (orders !== undefined) orders.hidden = !here;
 }
 

@@ -220,7 +220,7 @@ export const job: View = (main, session, argument) => {
       state(job.state),
       ` for ${job.user}, submitted ${moment(job.created_unix_ms)}` +
         (end === undefined ? "" : `, took ${duration((end - job.created_unix_ms) / 1000)}`) +
-        `, ${tasksText(job.tasks)} tasks over, ${count(job.tasks.running)} running, ${count(job.tasks.queued)} queued, ` +
+        `: ${count(over(job.tasks))} of ${count(job.tasks.total)} tasks over (${count(job.tasks.failed)} failed), ${count(job.tasks.running)} running, ${count(job.tasks.queued)} queued, ` +
         `${count(job.tasks.waiting + job.tasks.pending)} waiting, ${count(job.tasks.held)} held`,
     );
     showProgress(bar, job.tasks);

@@ -47,8 +47,8 @@ const SPAN_MIN = 1;
 const SPAN_MAX = 24 * 3600 * 1000 * 31;
 
 export const timeline: View = (main) => {
-  let from = Date.now() - 5 * 60_000;
-  let span = 5 * 60_000;
+  let span = 2 * 60_000;
+  let from = Date.now() - span;
   let live = true;
   let answer: Answer | null = null;
   let marks: api.Marks | null = null;

@@ -10,7 +10,9 @@ use crate::{Suite, finish};
 pub(crate) fn test(suite: &Suite) -> Result<()> {
     let is_there = |program: &str| suite.command(program).arg("--version").output().is_ok();
     if !is_there("node") || !is_there("npm") {
-        eprintln!("   no node or no npm: NOT CHECKED that the built files are current, nor that they work");
+        eprintln!(
+            "   no node or no npm: NOT CHECKED that the built files are current, nor that they work"
+        );
         return Ok(());
     }
     if let Err(error) = install(suite) {

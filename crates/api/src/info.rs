@@ -271,8 +271,10 @@ pub enum AgentState {
     Suspected,
     /// Finishes what it has and gets nothing new.
     Draining,
-    /// Gone.
+    /// Silent for so long that it was given up. What it had went to others.
     Lost,
+    /// It ended as it was told to: stopped, or drained.
+    Left,
 }
 
 impl AgentState {
@@ -284,6 +286,7 @@ impl AgentState {
             Self::Suspected => "suspected",
             Self::Draining => "draining",
             Self::Lost => "lost",
+            Self::Left => "left",
         }
     }
 }

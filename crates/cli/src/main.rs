@@ -45,7 +45,7 @@ Examples:
   loxley sim adaptive                    watch work stealing in virtual time
   loxley server start                    a server; then `loxley agent start`, on as many machines
   loxley submit --wait -- ./work         a command, for whichever agent can do it
-  loxley dashboard                       see it all in a browser
+  loxley dashboard                       see it all in a browser; `loxley top` in a terminal
 
 Exit codes:
   0  done
@@ -71,6 +71,7 @@ enum Command {
     Agent(fleet::agent::Args),
     Server(fleet::server::Args),
     Dashboard(fleet::dashboard::Args),
+    Top(fleet::top::Args),
     Advise(advise::Args),
     Demo(demo::Args),
     Config(config::Args),
@@ -89,6 +90,7 @@ impl Command {
             Self::Agent(args) => fleet::agent::run(args, out),
             Self::Server(args) => fleet::server::run(args, out),
             Self::Dashboard(args) => fleet::dashboard::run(&args, out),
+            Self::Top(args) => fleet::top::run(&args, out),
             Self::Advise(args) => advise::run(&args, out),
             Self::Demo(args) => demo::run(&args, out),
             Self::Config(args) => config::run(args, out),

@@ -178,6 +178,7 @@ impl State {
         let status = self.driver.scheduler().agent_status(id);
         let status = status.unwrap_or_else(|| gone(id, agent.record.slots));
         let state = match status.liveness {
+            _ if !agent.registered && agent.draining => AgentState::Left,
             _ if !agent.registered => AgentState::Lost,
             Liveness::Alive => AgentState::Alive,
             Liveness::Suspected => AgentState::Suspected,

@@ -15,6 +15,7 @@ pub(crate) struct Agent {
     pub(crate) record: Arc<AgentRecord>,
     /// Whether the policy has it.
     pub(crate) registered: bool,
+    /// Whether it was told to end. One that the policy does not have any more left when it was, and is lost when not.
     pub(crate) draining: bool,
     pub(crate) heard: Time,
     pub(crate) throttle: f64,

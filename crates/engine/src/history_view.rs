@@ -246,10 +246,7 @@ fn unseen(job: &JobRow, id: TaskId, state: TaskState, epoch: u64) -> TaskInfo {
 ///
 /// # Errors
 /// When the history cannot be read.
-pub fn agent_name(
-    history: &dyn ReadHistory,
-    agent: AgentId,
-) -> Result<Option<String>, ReadError> {
+pub fn agent_name(history: &dyn ReadHistory, agent: AgentId) -> Result<Option<String>, ReadError> {
     let before = agent.0.checked_sub(1).map(AgentId);
     let page = history.agents(before, 1)?;
     let row = page.rows.into_iter().find(|row| row.agent == agent);

@@ -368,6 +368,10 @@ impl State {
             }
             Report::AgentLost(agent) => {
                 self.fleet.set_registered(agent, false);
+                // One that was told to end and never came to it is lost all the same.
+                if let Some(agent) = self.fleet.get_mut(agent) {
+                    agent.draining = false;
+                }
                 self.tell_state(agent, loxley_api::AgentState::Lost, out);
                 out.parted.push(agent);
             }
@@ -914,9 +918,12 @@ impl State {
             return Err(ApiError::not_found("agent", agent.0));
         }
         self.fleet.set_registered(agent, false);
+        if let Some(agent) = self.fleet.get_mut(agent) {
+            agent.draining = true;
+        }
         let tasks = Leftovers::Requeue;
         self.handle(Input::AgentLeft { agent, tasks });
-        self.tell_state(agent, loxley_api::AgentState::Lost, out);
+        self.tell_state(agent, loxley_api::AgentState::Left, out);
         out.parted.push(agent);
         Ok(Applied::Done)
     }

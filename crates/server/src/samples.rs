@@ -124,7 +124,7 @@ impl FigureSamples {
             .kept
             .iter()
             .enumerate()
-            .filter(|(place, _)| (place + points.dropped) % step == 0 || *place == last)
+            .filter(|(place, _)| (place + points.dropped).is_multiple_of(step) || *place == last)
             .map(|(_, point)| point)
             .collect();
         let series = COLUMNS.iter().enumerate().map(|(place, (name, _))| {

@@ -19,6 +19,7 @@ use super::select::{SELECTORS, Selector, jobs_of, tasks_of};
 use super::submit;
 use super::wait;
 use super::wait::{Manner, Waited};
+use super::watch;
 use super::{figures, show};
 use crate::exit::Exit;
 
@@ -35,6 +36,7 @@ Examples:
   loxley job list                      the newest jobs
   loxley job info last
   loxley job wait 3,5-8 --progress
+  loxley job watch last                where its tasks are, until it is over
   loxley job logs last --state failed  the output of what failed
   loxley job logs last --follow --tag  the output as it comes, until the job is over
   loxley job extend last a.eml b.eml   more entries for a job of `submit --open`
@@ -51,6 +53,7 @@ enum Command {
     #[command(after_help = "Examples:\n  loxley job info last\n  loxley job info 3,5-8 --json")]
     Info(Which),
     Wait(WaitArgs),
+    Watch(watch::Args),
     Logs(LogsArgs),
     /// End jobs: TERM to what runs, KILL after a grace; what waits never starts.
     #[command(after_help = "Examples:\n  loxley job cancel last\n  loxley job cancel all")]
@@ -163,6 +166,7 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
         Command::List(args) => list(&args, out),
         Command::Info(args) => info(&args, out),
         Command::Wait(args) => wait_for(&args, out),
+        Command::Watch(args) => watch::run(&args, out),
         Command::Logs(args) => logs(&args, out),
         Command::Cancel(args) => cancel(&args, out),
         Command::Retry(args) => retry(&args, out),

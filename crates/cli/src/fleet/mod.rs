@@ -27,6 +27,8 @@ mod show;
 pub(crate) mod submit;
 mod table;
 pub(crate) mod task;
+pub(crate) mod top;
 mod wait;
+mod watch;
 
 pub(crate) use connect::exit_of;

@@ -37,16 +37,16 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
 fn head_line(look: &Look) -> String {
     let tasks = &look.server.fleet.tasks;
     let slots: u64 = look.agents.iter().map(|agent| u64::from(agent.slots)).sum();
+    // What matters most stands first: a narrow screen cuts the end off.
     format!(
-        "loxley {}  {} agents, {slots} slots | {} running, {} queued, {} waiting, {} held | {} done, {} failed",
-        look.server.version,
+        "{} agents, {slots} slots: {} running, {} queued, {} waiting, {} held, {} failed, {} done",
         look.server.fleet.agent_count,
         tasks.running,
         tasks.queued,
         tasks.waiting + tasks.pending,
         tasks.held,
-        tasks.succeeded,
         tasks.failed,
+        tasks.succeeded,
     )
 }
 
@@ -102,9 +102,17 @@ fn health_line(model: &Model) -> Line<'static> {
         Severity::Warning => ("warning", Color::Yellow),
     };
     let more = problems.map_or(0, Vec::len) - 1;
-    let more = if more > 0 { format!(" (+{more})") } else { String::new() };
+    let more = if more > 0 {
+        format!(" (+{more})")
+    } else {
+        String::new()
+    };
     let help = worst.remedies.first().map(|remedy| format!(": {remedy}"));
-    let text = format!("{word}{more}: {}{}", worst.message, help.unwrap_or_default());
+    let text = format!(
+        "{word}{more}: {}{}",
+        worst.message,
+        help.unwrap_or_default()
+    );
     Line::styled(printable(&text).into_owned(), emphasis(model, colour))
 }
 
@@ -115,7 +123,10 @@ fn tabs_line(model: &Model) -> Line<'static> {
             true => Style::default().add_modifier(Modifier::REVERSED | Modifier::BOLD),
             false => Style::default(),
         };
-        spans.push(Span::styled(format!(" {} {} ", place + 1, view.title()), style));
+        spans.push(Span::styled(
+            format!(" {} {} ", place + 1, view.title()),
+            style,
+        ));
     }
     let about = model.about_list();
     spans.push(Span::raw(format!("  {about}")));
@@ -215,11 +226,16 @@ fn draw_told(frame: &mut Frame<'_>, title: &str, lines: &[String]) {
         width: area.width.saturating_sub(4),
         height: area.height.saturating_sub(6),
     };
-    let lines: Vec<Line<'_>> = lines.iter().map(|line| Line::from(printable(line))).collect();
+    let lines: Vec<Line<'_>> = lines
+        .iter()
+        .map(|line| Line::from(printable(line)))
+        .collect();
     let block = Block::new()
         .borders(Borders::ALL)
         .title(format!(" {} (any key) ", printable(title)));
-    let text = Paragraph::new(lines).wrap(Wrap { trim: false }).block(block);
+    let text = Paragraph::new(lines)
+        .wrap(Wrap { trim: false })
+        .block(block);
     frame.render_widget(Clear, inside);
     frame.render_widget(text, inside);
 }
@@ -227,5 +243,9 @@ fn draw_told(frame: &mut Frame<'_>, title: &str, lines: &[String]) {
 /// What must not be missed: bold, and coloured where there is colour.
 fn emphasis(model: &Model, colour: Color) -> Style {
     let style = Style::default().add_modifier(Modifier::BOLD);
-    if model.colour { style.fg(colour) } else { style }
+    if model.colour {
+        style.fg(colour)
+    } else {
+        style
+    }
 }

@@ -232,7 +232,12 @@ async fn explain(client: &Client, task: TaskId) -> Result<News, ClientError> {
     lines.extend(explained.obstacles);
     if !explained.remedies.is_empty() {
         lines.push("What would help:".to_owned());
-        lines.extend(explained.remedies.iter().map(|remedy| format!("  {remedy}")));
+        lines.extend(
+            explained
+                .remedies
+                .iter()
+                .map(|remedy| format!("  {remedy}")),
+        );
     }
     Ok(News::Told(format!("task {}", task.0), lines))
 }

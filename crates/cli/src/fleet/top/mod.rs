@@ -10,6 +10,8 @@
 mod draw;
 mod look;
 mod model;
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;

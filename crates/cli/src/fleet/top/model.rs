@@ -40,7 +40,9 @@ impl View {
             Self::Jobs => &[
                 "job", "name", "user", "state", "done", "total", "failed", "held", "took",
             ],
-            Self::Tasks => &["task", "job", "state", "agent", "try", "moves", "took", "does"],
+            Self::Tasks => &[
+                "task", "job", "state", "agent", "try", "moves", "took", "does",
+            ],
             Self::Moves => &["when", "task", "to", "from", "why"],
         }
     }
@@ -211,14 +213,14 @@ impl Model {
     pub(super) fn about_list(&self) -> String {
         let more = self.look.as_ref().map_or(0, |look| look.tasks_more);
         let mut about = match (self.view, self.job) {
-            (View::Tasks, Some(job)) => format!("of job {} (Esc: all that run)", job.0),
+            (View::Tasks, Some(job)) => format!("of job {} (Esc: all)", job.0),
             (View::Tasks, None) => "that agents have in hand".to_owned(),
             (View::Moves, _) => "of the last five minutes".to_owned(),
             (View::Jobs, _) => "the newest 200".to_owned(),
             (View::Agents, _) => String::new(),
         };
         if self.view == View::Tasks && more > 0 {
-            about += &format!(", and {more} more that are not shown");
+            about += &format!(", {more} more not shown");
         }
         about
     }
