@@ -95,6 +95,7 @@ fn all(place: &dyn Place) {
     a_task_that_ends_again_gets_a_new_row_and_loses_its_output(place);
     a_job_keeps_its_description(place);
     tasks_and_jobs_come_in_pages(place);
+    tasks_come_in_blocks_that_say_when_they_change(place);
 }
 
 fn facts(number: u8) -> Group {
@@ -294,6 +295,52 @@ fn a_task_that_ends_again_gets_a_new_row_and_loses_its_output(place: &dyn Place)
     let history = place.history("ends_again");
     assert_eq!(history.task(TaskId(10)).unwrap(), Some(again));
     assert_eq!(history.output(TaskId(10)).unwrap(), None);
+}
+
+fn tasks_come_in_blocks_that_say_when_they_change(place: &dyn Place) {
+    let mut journal = place.open("blocks");
+    let ended = |tasks: &[u64], facts_of: u8| Group {
+        rows: Rows {
+            tasks: tasks
+                .iter()
+                .map(|task| sample::task(*task, 1, Ended::Succeeded))
+                .collect(),
+            ..Rows::default()
+        },
+        ..facts(facts_of)
+    };
+    let walk = || {
+        let history = place.history("blocks");
+        let (mut from, mut found) = (TaskId(0), Vec::new());
+        while let Some(block) = history.next_block(from).unwrap() {
+            let rows = history.block(block.first).unwrap();
+            let tasks: Vec<u64> = rows.iter().map(|row| row.task.0).collect();
+            found.push((block.first.0, tasks, block.stamp));
+            from = block.next;
+        }
+        found
+    };
+    assert_eq!(walk(), []);
+    let group = ended(&[5, 4095, 4096, 20_000], 1);
+    journal.append(Position(0), &group).unwrap();
+    let before = walk();
+    let shape = |walked: &[(u64, Vec<u64>, u64)]| -> Vec<(u64, Vec<u64>)> {
+        let blocks = walked.iter();
+        blocks
+            .map(|(first, tasks, _)| (*first, tasks.clone()))
+            .collect()
+    };
+    let expected = [
+        (0, vec![5, 4095]),
+        (4096, vec![4096]),
+        (16_384, vec![20_000]),
+    ];
+    assert_eq!(shape(&before), expected);
+    journal.append(Position(1), &ended(&[6], 1)).unwrap();
+    let after = walk();
+    assert_eq!(after[0].1, [5, 6, 4095]);
+    assert_ne!(before[0].2, after[0].2);
+    assert_eq!(before[1..], after[1..]);
 }
 
 fn a_job_keeps_its_description(place: &dyn Place) {

@@ -21,6 +21,9 @@ pub(super) struct Args {
     /// A role that may use them.
     #[arg(long, value_name = "ROLE", value_parser = word)]
     role: Option<String>,
+    /// Print one JSON object with the text in it.
+    #[arg(long)]
+    json: bool,
 }
 
 /// What stands in SQL as it is.
@@ -36,16 +39,19 @@ fn word(text: &str) -> Result<String, String> {
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
     let schema = &args.schema;
     let tables = loxley_journal::postgres::schema::sql(schema);
-    writeln!(out, "BEGIN;\n{tables}")?;
+    let mut text = format!("BEGIN;\n{tables}\n");
     if let Some(role) = &args.role {
-        writeln!(out, "GRANT USAGE ON SCHEMA {schema} TO {role};")?;
         let rights = "SELECT, INSERT, UPDATE, DELETE";
-        writeln!(
-            out,
-            "GRANT {rights} ON ALL TABLES IN SCHEMA {schema} TO {role};"
-        )?;
+        text += &format!(
+            "GRANT USAGE ON SCHEMA {schema} TO {role};\n\
+             GRANT {rights} ON ALL TABLES IN SCHEMA {schema} TO {role};\n"
+        );
     }
-    writeln!(out, "COMMIT;")?;
+    text += "COMMIT;\n";
+    match args.json {
+        true => writeln!(out, "{}", serde_json::json!({ "sql": text }))?,
+        false => out.write_all(text.as_bytes())?,
+    }
     Ok(Exit::Done)
 }
 
