@@ -251,6 +251,7 @@ impl LedgerState {
                 recipe,
                 items: item.into_iter().collect(),
                 sequence: assign.position + 1,
+                input: None,
             }),
             checkpoint: match carries {
                 true => Checkpoint::Carried(assign.checkpoint),
@@ -368,6 +369,7 @@ fn recipe(template: &wire::Template, is_array: bool) -> Result<Recipe, TemplateE
             keep: Keep::Tail((template.keep_bytes as usize).min(wire::TAIL_MAX)),
             directory: path(&template.output_directory),
             live: true,
+            lines: None,
         },
         hold: Duration::from_nanos(template.hold_ns),
     })

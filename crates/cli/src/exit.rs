@@ -28,6 +28,8 @@ pub(crate) enum Exit {
     Uncertain,
     /// 1 to 100: so many tasks failed; 101: more.
     TasksFailed(u8),
+    /// The exit code of the command that was run.
+    OfCommand(u8),
     /// 130: somebody pressed Ctrl-C before the end.
     Interrupted,
     /// 255: a run could not start or go on, also when its command line was not understood.
@@ -47,7 +49,7 @@ impl From<Exit> for ExitCode {
             Exit::Refused => 7,
             Exit::TimeUp => 8,
             Exit::Uncertain => 9,
-            Exit::TasksFailed(count) => count,
+            Exit::TasksFailed(code) | Exit::OfCommand(code) => code,
             Exit::Interrupted => 130,
             Exit::RunFailed => 255,
         })

@@ -17,6 +17,7 @@ fn run(line: &str, program: &str, folder: &Path) -> Output {
         .current_dir(folder)
         .env("HOME", folder)
         .env("SHELL", "/bin/bash")
+        .env("XDG_RUNTIME_DIR", folder)
         .env_remove("PARALLEL")
         .stdin(Stdio::null())
         .output()
@@ -91,6 +92,35 @@ const SAME: &[&str] = &[
     "P --nice 5 nice ::: 1 | head -c 1",
     "P -k 'sleep 0.{}; echo {}' ::: 3 1 2",
     "seq 3 | P echo ::: x",
+    "seq 3 | P --pipe 'cat; echo {} x {#}'",
+    "printf '' | P --pipe 'cat; echo x'",
+    "seq 6 | P --pipe -N2 'cat; echo $PARALLEL_SEQ'",
+    "seq 7 | P --pipe -n 3 'cat; echo -'",
+    "seq 3 | P --pipe --header : -N1 'cat; echo -'",
+    "seq 5 | P --pipe --skip-first-line 'cat; echo -'",
+    "printf '>a\\nx\\n>b\\ny\\n' | P --pipe --recstart '>' -N1 'cat; echo -'",
+    "printf 'a--b--c' | P --pipe --recend -- -N1 'cat; echo .'",
+    "printf 'a--b--c' | P --pipe --recend -- -N1 --rrs 'cat; echo .'",
+    "printf 'a\\tb\\tc\\t' | P --pipe --recend '\\t' -N2 'cat; echo .'",
+    "printf '<x>1</x>\\n<x>2</x>\\n' | P --pipe --recstart '<x>' --recend '</x>\\n' -N1 'cat; echo .'",
+    "seq 10 | P --pipe -L4 --block 5 'cat; echo -' 2>/dev/null",
+    "seq 100 | P --pipe -L4 --block 50 'cat; echo -' 2>/dev/null",
+    "printf 'a\\n\\n\\nb\\n' | P --pipe -r 'cat; echo -'",
+    "seq 1000 | P --pipe --block 100 wc -c",
+    "seq 1000 | P --pipe --block 3 wc -c 2>/dev/null",
+    "seq 200000 | P --pipe --block 100K md5sum | wc -l",
+    "seq 300000 | P --pipe wc -c",
+    "seq 6 | P --pipe --tag -N2 cat",
+    "seq 6 | P --pipe --tagstring {#} -N2 cat",
+    "seq 6 | P --pipe -v -N3 cat",
+    "seq 6 | P --pipe -q -N3 sed 's/1/x y/'",
+    "seq 6 | P --pipe --dry-run -N3 cat",
+    "seq 6 | P --pipe -N2 'cat >/dev/null; exit 3'",
+    "seq 6 | P --pipe -j1 --joblog l -N2 cat >/dev/null; cut -f1,5,6,7 l",
+    "P --line-buffer 'echo a{}; printf b; sleep 0.{}; echo c' ::: 1 2",
+    "P --lb --tag 'echo a; echo b' ::: 1 2",
+    "P --lb 'printf x{}' ::: 1 2",
+    "P --lb 'exit {}' ::: 1 0",
     "P 'printf \"%s\\n\" {}' ::: '$HOME' '`ls`' '*' 'a\"b' \"c'd\"",
 ];
 
@@ -101,22 +131,136 @@ fn command_lines_of_gnu_parallel_do_the_same() {
         return;
     }
     let ours = format!("{LOXLEY} run --summary never -k -j2");
-    let mut differences = Vec::new();
-    for line in SAME {
-        let [theirs, ours] = ["parallel --will-cite -k -j2", &ours].map(|program| {
+    let ours = &ours;
+    let compare = |lines: &[&'static str]| {
+        let mut differences = Vec::new();
+        for line in lines {
+            let [theirs, ours] = ["parallel --will-cite -k -j2", ours.as_str()].map(|program| {
+                let folder = tempfile::tempdir().unwrap();
+                run(line, program, folder.path())
+            });
+            let shown = |output: &Output| {
+                let text = String::from_utf8_lossy(&output.stdout).into_owned();
+                (output.status.code(), text)
+            };
+            if shown(&theirs) != shown(&ours) {
+                let complaint = String::from_utf8_lossy(&ours.stderr).into_owned();
+                differences.push((*line, shown(&theirs), shown(&ours), complaint));
+            }
+        }
+        differences
+    };
+    // Most of the time is the start of the other program, and some lines sleep.
+    let differences: Vec<_> = std::thread::scope(|scope| {
+        let parts = SAME.chunks(SAME.len().div_ceil(4));
+        let parts: Vec<_> = parts.map(|lines| scope.spawn(|| compare(lines))).collect();
+        let parts = parts.into_iter();
+        parts.flat_map(|part| part.join().unwrap()).collect()
+    });
+    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+/// What `sem` does: `S` is the program.
+const SEMAPHORES: &[&str] = &[
+    "S --id t -j1 'sleep 0.3; echo a'; S --id t -j1 echo b; S --id t --wait; echo done",
+    "S --id t --fg 'exit 3'; echo $?",
+    "S --id t --fg echo 'a  b'",
+    "S --id t --wait; echo $?",
+    "S --id t -j2 'until test -e b; do sleep 0.05; done; echo a'; S --id t -j2 touch b; S --id t --wait",
+    "S --id t 'until test -e go; do sleep 0.05; done'; S --id t --st -1 --fg echo no 2>/dev/null; echo $?; \
+     S --id t --st 1 --fg echo yes 2>/dev/null; touch go; S --id t --wait",
+];
+
+#[test]
+fn semaphores_of_gnu_parallel_do_the_same() {
+    if Command::new("sem").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: no GNU parallel here, so nothing is compared with its sem");
+        return;
+    }
+    let ours = [format!("{LOXLEY} sem"), format!("{LOXLEY} run --semaphore")];
+    for line in SEMAPHORES {
+        let said = |program: &str| {
             let folder = tempfile::tempdir().unwrap();
-            run(line, program, folder.path())
-        });
-        let shown = |output: &Output| {
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            (output.status.code(), text)
+            let output = run(&line.replace("S ", "P "), program, folder.path());
+            String::from_utf8_lossy(&output.stdout).into_owned()
         };
-        if shown(&theirs) != shown(&ours) {
-            let complaint = String::from_utf8_lossy(&ours.stderr).into_owned();
-            differences.push((line, shown(&theirs), shown(&ours), complaint));
+        let theirs = said("sem --will-cite");
+        for program in &ours {
+            assert_eq!(said(program), theirs, "{line}");
         }
     }
-    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+/// A line is there while its task still runs, and a task whose lines nobody reads ends.
+#[test]
+fn lines_come_while_tasks_run() {
+    use std::io::{BufRead, BufReader};
+    for order in [&[][..], &["--keep-order"]] {
+        let mut child = Command::new(LOXLEY)
+            .args(["run", "--line-buffer", "-j2"])
+            .args(order)
+            .arg("echo {}; read < fifo; echo end")
+            .args([":::", "1", "2"])
+            .current_dir({
+                let folder = tempfile::tempdir().unwrap().keep();
+                assert!(
+                    Command::new("mkfifo")
+                        .arg(folder.join("fifo"))
+                        .status()
+                        .unwrap()
+                        .success()
+                );
+                folder
+            })
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut first = String::new();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut first).unwrap();
+        assert!(
+            first == "1\n" || (order.is_empty() && first == "2\n"),
+            "{first}"
+        );
+        terminate(child.id());
+        assert!(!child.wait().unwrap().success());
+    }
+    let closed = "P --lb yes ::: a b | head -n1";
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(closed, &format!("{LOXLEY} run"), folder.path());
+    assert!([b"a\n", b"b\n"].contains(&&output.stdout[..].try_into().unwrap()));
+}
+
+fn terminate(process: u32) {
+    let status = Command::new("kill").arg(process.to_string()).status();
+    assert!(status.unwrap().success());
+}
+
+/// Where nobody looks at a terminal, `--bar` says how far it is in lines.
+#[test]
+fn a_bar_off_a_terminal_is_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(
+        "P --bar -j1 echo ::: a b c",
+        &format!("{LOXLEY} run"),
+        folder.path(),
+    );
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(words.contains("loxley: 3 of 3 done, 0 running"), "{words}");
+    assert_eq!(output.stdout, b"a\nb\nc\n");
+}
+
+/// N more attempts after the first, as the help says.
+#[test]
+fn retries_are_attempts_after_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    for (retries, attempts) in [(0, 1), (2, 3)] {
+        let line =
+            format!("rm -f log; P --retries {retries} 'echo x >> log; false' ::: 1; wc -l < log");
+        let output = run(&line, &format!("{LOXLEY} run"), folder.path());
+        let counted = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        assert_eq!(counted, attempts.to_string());
+    }
 }
 
 #[test]
@@ -127,7 +271,13 @@ fn options_that_are_not_there_are_known_by_name() {
         ("P --transferfile x echo ::: a", "shared file system"),
         ("P --sqlmaster x echo ::: a", "--results FILE.csv"),
         ("P --tmux echo ::: a", "no terminal"),
-        ("P --semaphore echo", "--limit NAME=N"),
+        ("P -k --semaphore echo", "loxley sem"),
+        ("P --pipepart -a x cat", "--pipe -a FILE"),
+        ("P --pipe --regexp cat", "plain texts"),
+        ("P --pipe --round-robin cat", "--pipe"),
+        ("P --pipe", "which command"),
+        ("P --pipe cat ::: a", "no items"),
+        ("P --ll echo ::: a", "--line-buffer"),
         ("P 'echo {= s/a/b/ =}' ::: a", "--rpl"),
         ("P --plus 'echo {:2}' ::: a", "let the shell do it"),
         ("P --header 2 echo ::: a", "first line"),

@@ -1,7 +1,11 @@
 //! What to run, and within which limits.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A command, its surroundings and its limits.
@@ -15,6 +19,8 @@ pub struct Command {
     pub environment: Vec<(OsString, OsString)>,
     /// Where it runs; the agent's own directory when none is given.
     pub directory: Option<PathBuf>,
+    /// What it reads; nothing when none is given.
+    pub input: Option<Input>,
     /// Where its output goes.
     pub streams: Streams,
     /// What it may use.
@@ -25,7 +31,40 @@ pub struct Command {
     pub notice_every: Option<Duration>,
 }
 
-/// Where the output of a command goes. Its input is always empty.
+/// What a command reads as its standard input: a file, which each process that gets it reads from the beginning.
+#[derive(Clone, Debug)]
+pub struct Input(Arc<File>);
+
+impl Input {
+    /// What is in this file. It may have no name any more.
+    #[must_use]
+    pub fn new(file: File) -> Self {
+        Self(Arc::new(file))
+    }
+
+    /// The same file, with a place of its own to read from: attempts and copies do not take each other's bytes.
+    pub(crate) fn open(&self) -> io::Result<File> {
+        File::open(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+
+    /// How many bytes there are to read.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn size(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+}
+
+impl PartialEq for Input {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Input {}
+
+/// Where the output of a command goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Streams {
     /// To the [`Sink`](crate::Sink).

@@ -35,7 +35,7 @@ use crate::belongings::MARK;
 pub(crate) struct Launcher {
     /// Our own environment, as it was when this was made.
     inherited: Vec<Variable>,
-    /// The input of every process.
+    /// The input of a process that has none of its own.
     nothing: File,
     /// The signals that it does not ignore.
     reset: SigSet,
@@ -54,6 +54,8 @@ pub(crate) struct Start<'a> {
     pub(crate) mark: Option<&'a OsStr>,
     /// Where it runs, when that is not where we are.
     pub(crate) directory: Option<&'a Path>,
+    /// What it reads; nothing when none is given.
+    pub(crate) input: Option<&'a File>,
     /// Where its output and its errors go, when not where ours go.
     pub(crate) outputs: Option<&'a [PipeWriter; 2]>,
 }
@@ -149,7 +151,7 @@ impl Launcher {
         let environment = self.environment(&own);
 
         let mut files = PosixSpawnFileActions::init()?;
-        files.add_dup2(self.nothing.as_raw_fd(), 0)?;
+        files.add_dup2(self.input(start).as_raw_fd(), 0)?;
         if let Some([stdout, stderr]) = start.outputs {
             files.add_dup2(stdout.as_raw_fd(), 1)?;
             files.add_dup2(stderr.as_raw_fd(), 2)?;
@@ -158,6 +160,10 @@ impl Launcher {
         let process =
             nix::spawn::posix_spawn(&*words[0], &files, &attributes, &words, &environment)?;
         Ok(Pid::from_raw(process.as_raw()).expect("no process has number 0"))
+    }
+
+    fn input<'a>(&'a self, start: &Start<'a>) -> &'a File {
+        start.input.unwrap_or(&self.nothing)
     }
 
     /// What a process finds: its own variables, and those of ours that it has none instead of.
@@ -195,7 +201,7 @@ impl Launcher {
             .envs(self.inherited.iter().map(Variable::parts))
             .envs(start.environment.iter().map(|(name, value)| (name, value)))
             .envs(start.mark.map(|mark| (MARK, mark)))
-            .stdin(self.nothing.try_clone()?)
+            .stdin(self.input(start).try_clone()?)
             .process_group(0);
         if let Some(directory) = start.directory {
             command.current_dir(directory);
@@ -296,6 +302,7 @@ mod tests {
                 environment,
                 mark: None,
                 directory,
+                input: None,
                 outputs: Some(&outputs),
             };
             let launcher = Launcher::new().expect("a launcher");
@@ -375,6 +382,7 @@ mod tests {
             environment: &[],
             mark: None,
             directory: None,
+            input: None,
             outputs: None,
         };
         let with_zero = OsStr::from_bytes(b"a\0b");

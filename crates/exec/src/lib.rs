@@ -44,7 +44,7 @@ mod task_command;
 
 pub use belongings::{MARK, token};
 pub use checkpoint::{CHECKPOINT_MAX, Checkpoint};
-pub use command::{Command, Limits, Streams};
+pub use command::{Command, Input, Limits, Streams};
 pub use control_group::{Membership, MemoryGroups, count, memory_groups};
 pub use desk::{Desk, GivenUp, START_NOTICE, Stopping};
 pub use ended::{Ended, Status, Stopped};
@@ -55,10 +55,10 @@ pub use local_agent::{LocalAgent, SlotSettings};
 pub use loxley_template::{
     Filling, Replacement, Template, TemplateError, Vocabulary, quoted, split_words,
 };
-pub use output::{Captured, Files, Sink, Spool, Stream, Tail};
+pub use output::{Captured, Files, LineWriter, Sink, Spool, Stream, Tail};
 pub use program::ProgramCache;
 pub use report::{End, Ran, Reports, SavedState, ShownOutput, Started, Yielded};
-pub use shared_limit::SharedLimit;
+pub use shared_limit::{Seat, SharedLimit};
 pub use slot::{Killer, Slot, StartError, Urgency};
 pub use start_gate::StartGate;
 pub use task_command::{Assignment, Keep, OutputRule, Recipe, TaskCommand, Work};

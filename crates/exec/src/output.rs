@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::task_command::Keep;
+use crate::task_command::{Keep, TaskCommand};
 
 /// Which of the two outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,23 @@ pub trait Sink {
     /// Some bytes. An error stops the taking, not the command: the rest is read and dropped, and
     /// [`Slot::run`](crate::Slot::run) reports the error at the end.
     fn take(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// Takes the lines of tasks while they run, from the threads of all slots.
+pub trait LineWriter: std::fmt::Debug + Send + Sync {
+    /// Some whole lines of a task, or none, to ask; says whether they were taken, or would be. Those that were not
+    /// come again with the next ones,
+    /// and the rest of an output, the end of a line included, is what is kept of it.
+    ///
+    /// # Errors
+    /// When they cannot be written; whoever writes them makes that known, and gets no more of this task.
+    fn write(
+        &self,
+        command: &TaskCommand,
+        slot: usize,
+        stream: Stream,
+        lines: &[u8],
+    ) -> io::Result<bool>;
 }
 
 /// Keeps the last 64 KiB of each output, whatever a command writes.
@@ -96,6 +113,8 @@ struct Roll {
     memory: Vec<u8>,
     file: Option<File>,
     length: u64,
+    /// How many bytes were taken out again.
+    taken: u64,
 }
 
 /// What one output of one command may hold in memory.
@@ -118,10 +137,37 @@ impl Spool {
         self.len(stream) == 0
     }
 
-    /// How many bytes a command wrote to an output.
+    /// How many bytes of an output are kept.
     #[must_use]
     pub fn len(&self, stream: Stream) -> u64 {
         self.outputs[stream as usize].length
+    }
+
+    /// How many bytes a command wrote to an output, with those that were taken out again.
+    #[must_use]
+    pub fn written(&self, stream: Stream) -> u64 {
+        let roll = &self.outputs[stream as usize];
+        roll.length + roll.taken
+    }
+
+    /// Counts bytes that went elsewhere.
+    pub(crate) fn pass(&mut self, stream: Stream, bytes: usize) {
+        self.outputs[stream as usize].taken += bytes as u64;
+    }
+
+    /// Takes out everything but the last so many bytes.
+    pub(crate) fn take_all_but(&mut self, stream: Stream, last: usize) -> io::Result<Vec<u8>> {
+        let taken = self.outputs[stream as usize].taken;
+        let mut bytes = Vec::new();
+        self.copy(stream, &mut bytes)?;
+        let rest = bytes.split_off(bytes.len() - last);
+        self.outputs[stream as usize] = Roll {
+            file: None,
+            length: rest.len() as u64,
+            memory: rest,
+            taken: taken + bytes.len() as u64,
+        };
+        Ok(bytes)
     }
 
     /// The last so many bytes of an output.

@@ -21,8 +21,21 @@ pub struct SharedLimit {
 
 /// A place in a group: it is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Seat {
-    _lock: File,
+pub struct Seat {
+    lock: File,
+}
+
+impl Seat {
+    /// Leaves the seat to the processes that are started from now on: it is free when the last of them has ended.
+    ///
+    /// # Errors
+    /// When the system does not let a lock be inherited.
+    pub fn leave_to_children(&self) -> io::Result<()> {
+        Ok(rustix::io::fcntl_setfd(
+            &self.lock,
+            rustix::io::FdFlags::empty(),
+        )?)
+    }
 }
 
 /// How long to wait before all seats are tried again. Nobody tells when one is free.
@@ -50,7 +63,7 @@ impl SharedLimit {
     }
 
     /// Waits for a free seat; none when `is_closed` became true before, or the seats are gone.
-    pub(crate) fn wait_for_seat(&self, is_closed: &impl Fn() -> bool) -> Option<Seat> {
+    pub fn wait_for_seat(&self, is_closed: &impl Fn() -> bool) -> Option<Seat> {
         let mut rng = Rng::new(u64::from(std::process::id()));
         loop {
             if is_closed() {
@@ -64,11 +77,44 @@ impl SharedLimit {
         }
     }
 
+    /// Waits until every seat that this group ever had is free; false when `is_closed` became true before.
+    ///
+    /// # Errors
+    /// When the seats cannot be looked at.
+    pub fn wait_until_empty(
+        root: &Path,
+        group: &str,
+        is_closed: &impl Fn() -> bool,
+    ) -> io::Result<bool> {
+        let mut seats = Vec::new();
+        match fs::read_dir(root.join(group)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+            Ok(entries) => {
+                for entry in entries {
+                    seats.push(entry?.path());
+                }
+            }
+        }
+        for seat in seats {
+            let lock = File::options().create(true).append(true).open(seat)?;
+            loop {
+                match lock.try_lock() {
+                    Ok(()) => break,
+                    Err(TryLockError::WouldBlock) if is_closed() => return Ok(false),
+                    Err(TryLockError::WouldBlock) => thread::sleep(TRY_AGAIN),
+                    Err(TryLockError::Error(error)) => return Err(error),
+                }
+            }
+        }
+        Ok(true)
+    }
+
     fn take_seat(&self) -> io::Result<Option<Seat>> {
         for path in &self.seats {
             let lock = File::options().create(true).append(true).open(path)?;
             match lock.try_lock() {
-                Ok(()) => return Ok(Some(Seat { _lock: lock })),
+                Ok(()) => return Ok(Some(Seat { lock })),
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(error)) => return Err(error),
             }

@@ -20,6 +20,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal};
 
 use crate::belongings::{self, Marks, Member, Owner};
-use crate::command::{Command, Streams};
+use crate::command::{Command, Input, Streams};
 use crate::control_group::{MemoryGroups, TaskGroup};
 use crate::ended::{Ended, Status, Stopped};
 use crate::launch::{Launcher, Start, abandon};
@@ -67,8 +68,13 @@ pub enum Urgency {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// There is no such program.
-    #[error("there is no program `{0}`")]
-    NotFound(String),
+    #[error("there is no program `{program}`{}", directory.as_ref().map(|path| format!(" (to be run in {})", path.display())).unwrap_or_default())]
+    NotFound {
+        /// What was to be started.
+        program: String,
+        /// Where, when not where we are.
+        directory: Option<PathBuf>,
+    },
     /// The system refused.
     #[error("cannot start `{program}`")]
     Refused {
@@ -92,7 +98,7 @@ impl StartError {
     /// processes, memory.
     pub(crate) fn agents_fault(&self) -> Option<AgentsFault> {
         let (fault, source) = match self {
-            Self::NotFound(_) => return None,
+            Self::NotFound { .. } => return None,
             Self::Refused { source, .. } => (AgentsFault::NotBegun, source),
             Self::Lost { source, .. } => (AgentsFault::Begun, source),
         };
@@ -233,7 +239,10 @@ impl Slot {
         let path = self
             .programs
             .find(&command.program)
-            .ok_or_else(|| StartError::NotFound(name()))?;
+            .ok_or_else(|| StartError::NotFound {
+                program: name(),
+                directory: command.directory.clone(),
+            })?;
         // What limits the memory becomes the program once the limit holds.
         let before = match (group, command.limits.memory) {
             (Some(group), _) => inside(group),
@@ -254,12 +263,15 @@ impl Slot {
             Streams::Inherited => (None, None),
         };
         let mark = self.marks.value(mark);
+        let input = command.input.as_ref().map(Input::open);
+        let input = input.transpose().map_err(refused)?;
         let start = Start {
             program: words[0],
             arguments: &words[1..],
             environment: &command.environment,
             mark: Some(&mark),
             directory: command.directory.as_deref(),
+            input: input.as_ref(),
             outputs: far.as_ref(),
         };
         Ok(Started {

@@ -17,10 +17,10 @@ use crate::ended::Ended;
 use crate::functions::Call;
 use crate::guardian::Guardian;
 use crate::local_agent::SlotSettings;
-use crate::output::{Captured, Files, Sink, Stream};
+use crate::output::{Captured, Files, LineWriter, Sink, Spool, Stream};
 use crate::report::{End, Ran, ShownOutput};
 use crate::slot::{Slot, StartError};
-use crate::task_command::{Assignment, Work};
+use crate::task_command::{Assignment, TaskCommand, Work};
 
 /// How often a task that is not short is looked after: its output is shown, its checkpoint is read.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -171,6 +171,9 @@ impl SlotThread {
             captured: Captured::new(rule.keep),
             files,
             live: rule.live.then(LiveOutput::default),
+            lines: rule.lines.as_deref(),
+            command: &assignment.command,
+            slot: self.number,
             checkpoint,
             desk: &self.desk,
             tells_start: self.settings.tells_starts,
@@ -196,6 +199,9 @@ struct TaskSink<'a> {
     captured: Captured,
     files: Option<Files>,
     live: Option<LiveOutput>,
+    lines: Option<&'a dyn LineWriter>,
+    command: &'a TaskCommand,
+    slot: usize,
     checkpoint: Option<CheckpointFile>,
     desk: &'a Desk,
     /// Whether it has to be told that the task is not short.
@@ -270,7 +276,12 @@ impl Sink for TaskSink<'_> {
     }
 
     fn take(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
-        self.captured.take(stream, bytes)?;
+        match (self.lines, &mut self.captured) {
+            (Some(lines), Captured::Whole(kept)) => {
+                pass_lines(lines, self.command, self.slot, kept, stream, bytes)?;
+            }
+            (_, captured) => captured.take(stream, bytes)?,
+        }
         if let Some(files) = &mut self.files {
             files.take(stream, bytes)?;
         }
@@ -283,4 +294,34 @@ impl Sink for TaskSink<'_> {
         }
         Ok(())
     }
+}
+
+/// Hands over the lines that are whole, with what was kept before them.
+fn pass_lines(
+    writer: &dyn LineWriter,
+    command: &TaskCommand,
+    slot: usize,
+    kept: &mut Spool,
+    stream: Stream,
+    bytes: &[u8],
+) -> io::Result<()> {
+    let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
+        return kept.take(stream, bytes);
+    };
+    let (lines, rest) = bytes.split_at(end + 1);
+    let taken = match kept.is_empty(stream) {
+        true => writer.write(command, slot, stream, lines)?,
+        false => false,
+    };
+    if taken {
+        kept.pass(stream, lines.len());
+        return kept.take(stream, rest);
+    }
+    kept.take(stream, bytes)?;
+    // They may only be waiting for their turn; what waits is read back once it has come.
+    if writer.write(command, slot, stream, &[])? {
+        let lines = kept.take_all_but(stream, rest.len())?;
+        writer.write(command, slot, stream, &lines)?;
+    }
+    Ok(())
 }

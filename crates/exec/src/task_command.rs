@@ -10,7 +10,8 @@ use loxley_model::{Lease, TaskId};
 use loxley_template::{Filling, Template};
 
 use crate::checkpoint::Checkpoint;
-use crate::command::{Command, Limits, Streams};
+use crate::command::{Command, Input, Limits, Streams};
+use crate::output::LineWriter;
 
 /// What tasks that are alike have in common.
 #[derive(Clone, Debug)]
@@ -64,6 +65,8 @@ pub struct OutputRule {
     pub directory: Option<PathBuf>,
     /// Whether it is shown while the task runs.
     pub live: bool,
+    /// Takes each line as soon as it is whole. What it took is not kept.
+    pub lines: Option<Arc<dyn LineWriter>>,
 }
 
 /// How much of an output is kept.
@@ -84,6 +87,8 @@ pub struct TaskCommand {
     pub items: Box<[OsString]>,
     /// What `{#}` stands for.
     pub sequence: u64,
+    /// What it reads; nothing when none is given.
+    pub input: Option<Input>,
 }
 
 /// A task that an agent is to run, under a lease.
@@ -166,6 +171,7 @@ impl Assignment {
             arguments: words.collect(),
             environment,
             directory: recipe.directory.clone(),
+            input: self.command.input.clone(),
             streams,
             limits: recipe.limits,
             ..Command::default()

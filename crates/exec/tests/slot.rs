@@ -86,7 +86,9 @@ fn arguments_arrive_as_they_are() {
 fn a_missing_program_is_named() {
     let (mut slot, _killer) = Slot::new().expect("a slot");
     let result = slot.run(1, &Command::new("no-such-program"), &mut Tail::default());
-    assert!(matches!(result, Err(StartError::NotFound(name)) if name == "no-such-program"));
+    assert!(
+        matches!(result, Err(StartError::NotFound { program, .. }) if program == "no-such-program")
+    );
     let result = slot.run(2, &Command::new("/no/such/program"), &mut Tail::default());
     assert!(matches!(result, Err(StartError::Refused { .. })));
     // And the slot goes on.

@@ -13,11 +13,13 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use loxley_exec::{
-    End, Ended, Filling, Ran, Spool, StartError, Status, Stopped, Stream, TaskCommand, Template,
+    End, Ended, Filling, Input, Ran, Spool, StartError, Status, Stopped, Stream, TaskCommand,
+    Template,
 };
 use serde_json::json;
 
 use super::joblog::{Entry, JobLog, exit_of};
+use super::lines::Lines;
 use super::results::{Results, Row};
 
 /// How tasks that are over are delivered.
@@ -31,6 +33,8 @@ pub(super) struct Delivery {
     pub(super) show_commands: bool,
     /// What stands in front of each line instead of the items.
     pub(super) tag_text: Option<Template>,
+    /// Shows lines while tasks run, so that only what is left of them is shown at the end.
+    pub(super) lines: Option<Arc<Lines>>,
     pub(super) log: Option<JobLog>,
     pub(super) results: Option<Results>,
     /// The number of the task whose output is shown next, in order.
@@ -108,32 +112,13 @@ pub(super) struct Story {
 
 impl Parcel {
     /// What stands in front of its lines: the items as GNU parallel shows them, or its title.
-    fn tag(&self) -> Vec<u8> {
-        let mut tag = match &self.story {
-            Some(story) => story.title.clone().into_bytes(),
-            None => {
-                let items: Vec<&[u8]> = self.command.items.iter().map(|i| i.as_bytes()).collect();
-                items.join(&b' ')
+    fn tag(&self, plain: bool, text: Option<&Template>) -> Option<Vec<u8>> {
+        match &self.story {
+            Some(story) if plain && text.is_none() => Some(format!("{}\t", story.title).into()),
+            _ => {
+                let slot = self.done.as_ref().map(|done| done.slot);
+                tag_of(&self.command, slot, plain, text)
             }
-        };
-        tag.push(b'\t');
-        tag
-    }
-
-    /// What stands in front of its lines, filled.
-    fn filled_tag(&self, text: &Template) -> Vec<u8> {
-        let slot = self.done.as_ref().map(|done| done.slot + 1);
-        let words = text.words(&self.filling(slot));
-        let mut tag = words.join(std::ffi::OsStr::new(" ")).into_encoded_bytes();
-        tag.push(b'\t');
-        tag
-    }
-
-    fn filling(&self, slot: Option<usize>) -> Filling<'_> {
-        Filling {
-            items: &self.command.items,
-            sequence: self.sequence,
-            slot,
         }
     }
 
@@ -175,6 +160,7 @@ impl Delivery {
             verbose: false,
             show_commands: false,
             tag_text: None,
+            lines: None,
             log: None,
             results: None,
             next: 1,
@@ -222,6 +208,11 @@ impl Delivery {
             if let Some(parcel) = parcel {
                 self.show(parcel, out)?;
             }
+            if let Some(lines) = &self.lines {
+                // What is written past our buffer must not be in front of what is in it.
+                out.flush()?;
+                lines.set_turn(self.next);
+            }
         }
         Ok(())
     }
@@ -247,10 +238,7 @@ impl Delivery {
             out.write_all(parcel.line().as_bytes())?;
             writeln!(out)?;
         }
-        let tag = match &self.tag_text {
-            Some(text) => Some(parcel.filled_tag(text)),
-            None => self.tag.then(|| parcel.tag()),
-        };
+        let tag = parcel.tag(self.tag, self.tag_text.as_ref());
         let Some(done) = &mut parcel.done else {
             return Ok(());
         };
@@ -285,7 +273,8 @@ impl Delivery {
             sequence: parcel.sequence,
             started: done.started,
             duration: ended.map(|ended| ended.duration).unwrap_or_default(),
-            received: done.output.len(Stream::Stdout),
+            sent: parcel.command.input.as_ref().map_or(Ok(0), Input::size)?,
+            received: done.output.written(Stream::Stdout),
             // As a shell says it of a command that it cannot start.
             exit: ended.map_or((127, 0), exit_of),
             command: &parcel.line(),
@@ -312,6 +301,32 @@ impl Delivery {
         };
         results.write(&row, &mut done.output)
     }
+}
+
+/// What stands in front of the lines of a task, if anything does: a text of its own, filled, or its items.
+pub(super) fn tag_of(
+    command: &TaskCommand,
+    slot: Option<usize>,
+    plain: bool,
+    text: Option<&Template>,
+) -> Option<Vec<u8>> {
+    let mut tag = match text {
+        Some(text) => {
+            let words = text.words(&Filling {
+                items: &command.items,
+                sequence: command.sequence,
+                slot: slot.map(|slot| slot + 1),
+            });
+            words.join(std::ffi::OsStr::new(" ")).into_encoded_bytes()
+        }
+        None if plain => {
+            let items: Vec<&[u8]> = command.items.iter().map(|item| item.as_bytes()).collect();
+            items.join(&b' ')
+        }
+        None => return None,
+    };
+    tag.push(b'\t');
+    Some(tag)
 }
 
 /// `: exit code 2`, as the end of a sentence on a task that failed.

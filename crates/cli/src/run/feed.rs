@@ -8,8 +8,10 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, sync_channel};
 use std::thread;
 
 use anyhow::{Context, Result};
+use loxley_exec::Input;
 use loxley_model::Span;
 
+use super::blocks::Blocks;
 use super::items::Items;
 use super::joblog::{Earlier, Failed, Logged};
 use super::runner::Event;
@@ -28,13 +30,20 @@ enum Source {
     /// They are there, or can be made at once.
     Ready(Box<dyn Iterator<Item = io::Result<Numbered>>>),
     /// Somebody may still be writing them.
-    Coming(Receiver<io::Result<Vec<OsString>>>),
+    Coming(Receiver<io::Result<Content>>),
+}
+
+/// What one task gets: items, or a block of the input.
+enum Content {
+    Items(Vec<OsString>),
+    Block(Input),
 }
 
 /// The items of one task.
 pub(super) struct Numbered {
     pub(super) sequence: u64,
     pub(super) items: Vec<OsString>,
+    pub(super) input: Option<Input>,
     pub(super) cost: Option<Span>,
 }
 
@@ -52,23 +61,48 @@ pub(super) enum Next {
 /// How many items are read ahead of those who need them.
 const READ_AHEAD: usize = 256;
 
+impl Content {
+    fn numbered(self, sequence: u64) -> Numbered {
+        let (items, input) = match self {
+            Self::Items(items) => (items, None),
+            // Placeholders are empty, as with GNU parallel.
+            Self::Block(input) => (vec![OsString::new()], Some(input)),
+        };
+        Numbered {
+            sequence,
+            items,
+            input,
+            cost: None,
+        }
+    }
+}
+
 impl Feed {
     /// Items in their order.
     pub(super) fn in_order(items: Items, events: &Sender<Event>) -> Result<Self> {
         let total = items.total;
         let source = if items.waits {
-            Source::Coming(read_along(items, events.clone())?)
+            let items = items.map(|items| items.map(Content::Items));
+            Source::Coming(read_along(items, READ_AHEAD, events.clone())?)
         } else {
             let numbered = (1..).zip(items).map(|(sequence, items)| {
                 Ok(Numbered {
                     sequence,
                     items: items?,
+                    input: None,
                     cost: None,
                 })
             });
             Source::Ready(Box::new(numbered))
         };
         Ok(Self::new(source, total))
+    }
+
+    /// Blocks of one input in their order. Few are read ahead: each may be large.
+    pub(super) fn in_blocks(blocks: Blocks, events: &Sender<Event>) -> Result<Self> {
+        let blocks = blocks.map(|block| block.map(Content::Block));
+        let coming = read_along(blocks, 1, events.clone())?;
+        Ok(Self::new(Source::Coming(coming), None))
     }
 
     /// All items, the heaviest first. A weight is what the task is expected to cost, in seconds.
@@ -82,6 +116,7 @@ impl Feed {
             .map(|(index, (sequence, items))| Numbered {
                 sequence,
                 items,
+                input: None,
                 cost: weights
                     .get(index)
                     .and_then(|weight| Span::try_from_secs_f64(*weight)),
@@ -101,6 +136,7 @@ impl Feed {
             Ok(Numbered {
                 sequence: failed.sequence,
                 items: vec![failed.command],
+                input: None,
                 cost: None,
             })
         });
@@ -136,11 +172,7 @@ impl Feed {
                 Ok(items) => {
                     self.sequence += 1;
                     let sequence = self.sequence;
-                    Some(items.map(|items| Numbered {
-                        sequence,
-                        items,
-                        cost: None,
-                    }))
+                    Some(items.map(|content| content.numbered(sequence)))
                 }
                 Err(TryRecvError::Empty) => return Ok(Next::Nothing),
                 Err(TryRecvError::Disconnected) => {
@@ -162,17 +194,18 @@ impl Feed {
     }
 }
 
-/// Reads items on a thread of its own, which nobody waits for: it may hang on its input for ever.
+/// Reads on a thread of its own, which nobody waits for: it may hang on its input for ever.
 fn read_along(
-    items: Items,
+    contents: impl Iterator<Item = io::Result<Content>> + Send + 'static,
+    ahead: usize,
     events: Sender<Event>,
-) -> io::Result<Receiver<io::Result<Vec<OsString>>>> {
-    let (sender, receiver) = sync_channel(READ_AHEAD);
+) -> io::Result<Receiver<io::Result<Content>>> {
+    let (sender, receiver) = sync_channel(ahead);
     thread::Builder::new()
         .name("items".to_owned())
         .spawn(move || {
-            for item in items {
-                if sender.send(item).is_err() || events.send(Event::ItemsReady).is_err() {
+            for content in contents {
+                if sender.send(content).is_err() || events.send(Event::ItemsReady).is_err() {
                     return;
                 }
             }

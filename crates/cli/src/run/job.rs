@@ -19,7 +19,6 @@ use loxley_sim::report::{self, DrawnRun, Report};
 
 use super::delivery::Delivery;
 use super::group_limit::GroupLimit;
-use super::progress::Progress;
 use super::results::Results;
 use super::run_trace::RunTrace;
 use super::runner::{Parts, Runner};
@@ -235,7 +234,8 @@ pub(super) fn run(mut args: Args, path: &Path, out: &mut dyn Write) -> Result<Ex
         journal: super::journal(&args)?,
         source: Source::Job(source),
         delivery,
-        progress: Progress::new(args.bar || io::stderr().is_terminal()).with_agents(&names),
+        ahead: super::AHEAD,
+        progress: super::progress(&args, io::stderr().is_terminal()).with_agents(&names),
         trace: Some(RunTrace::new(
             Arc::clone(&book),
             args.summary != When::Never,
@@ -437,6 +437,9 @@ fn refuse_what_the_file_says(args: &Args) -> Result<()> {
         (args.null, "--null", "each"),
         (args.delimiter.is_some(), "--delimiter", "each"),
         (args.max_args.is_some(), "--max-args", "each"),
+        (args.max_lines.is_some(), "-L", "each"),
+        (args.pipe, "--pipe", "each"),
+        (args.line_buffer, "--line-buffer", "command"),
         (args.colsep.is_some(), "--colsep", "each"),
         (
             args.many || args.many_words || args.xargs,

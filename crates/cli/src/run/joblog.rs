@@ -31,6 +31,8 @@ pub(super) struct Entry<'a> {
     pub(super) started: SystemTime,
     /// How long it ran.
     pub(super) duration: Duration,
+    /// How many bytes it was given to read.
+    pub(super) sent: u64,
     /// How many bytes it wrote to standard output.
     pub(super) received: u64,
     /// Its exit code and the signal that ended it; one of them is 0.
@@ -159,9 +161,10 @@ impl JobLog {
             .unwrap_or_default()
             .as_secs_f64();
         let mut line = format!(
-            "{}\t:\t{started:.3}\t{:10.3}\t0\t{}\t{}\t{}\t",
+            "{}\t:\t{started:.3}\t{:10.3}\t{}\t{}\t{}\t{}\t",
             entry.sequence,
             entry.duration.as_secs_f64(),
+            entry.sent,
             entry.received,
             entry.exit.0,
             entry.exit.1,
@@ -235,6 +238,7 @@ mod tests {
             sequence,
             started: UNIX_EPOCH + Duration::from_millis(1_431_699_523_118),
             duration: Duration::from_millis(2),
+            sent: 0,
             received: 2,
             exit: (code, 0),
             command: OsStr::new("echo a"),

@@ -10,6 +10,7 @@
 //! ```
 
 mod amounts;
+mod blocks;
 mod delivery;
 mod feed;
 mod group_limit;
@@ -17,11 +18,13 @@ mod halt;
 mod items;
 pub(crate) mod job;
 mod joblog;
+mod lines;
 pub(crate) mod other_options;
 mod progress;
 mod results;
 mod run_trace;
 mod runner;
+pub(crate) mod sem;
 mod source;
 mod summary;
 
@@ -30,7 +33,7 @@ use std::io::{self, IsTerminal, Write};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -40,8 +43,8 @@ use clap::ValueEnum;
 use loxley_api::{CommandRequest, Entries, RetryRequest, TaskRequest};
 use loxley_engine::AgentRecord;
 use loxley_exec::{
-    Filling, Guardian, Keep, Limits, OutputRule, Recipe, Replacement, SharedLimit, SlotSettings,
-    StartGate, Streams, Template, Vocabulary, Work,
+    Filling, Guardian, Keep, Limits, LineWriter, OutputRule, Recipe, Replacement, SharedLimit,
+    SlotSettings, StartGate, Streams, Template, Vocabulary, Work,
 };
 use loxley_jobfile::Ranges;
 use loxley_jobfile::amount::{bytes, duration};
@@ -49,12 +52,14 @@ use loxley_journal::{Journal, SqliteJournal};
 use loxley_policy::Config;
 
 use self::amounts::{Slots, TimeLimit};
+use self::blocks::{Blocks, Cut, Rule};
 use self::delivery::Delivery;
 use self::feed::{Feed, Next};
 use self::group_limit::GroupLimit;
 use self::halt::Halt;
 use self::items::{CommandLine, Items, Room, Separator, Trim};
 use self::joblog::{Earlier, JobLog};
+use self::lines::Lines;
 use self::progress::Progress;
 use self::results::Results;
 use self::runner::{Event, Parts, Runner};
@@ -104,8 +109,35 @@ pub(crate) struct Args {
     /// Items end with this byte instead of a line break: a letter, \\t, \\n or \\0.
     #[arg(short, long, value_name = "BYTE", conflicts_with = "null", value_parser = delimiter)]
     delimiter: Option<u8>,
-    /// So many items for each command: {1} is the first of them, {} all; 0 is --no-item.
-    #[arg(short = 'n', short_aliases = ['N', 'L'], long, alias = "max-replace-args", value_name = "N")]
+    /// Cut standard input (or the file of -a) into blocks between its records: each is what one task reads.
+    #[arg(long, alias = "spreadstdin", conflicts_with_all = [
+        "array", "many", "many_words", "xargs", "colsep", "csv", "link", "trim", "shuf", "weights", "retry_failed",
+        "null", "delimiter", "end",
+    ])]
+    pipe: bool,
+    /// How much is read before a block is cut off [default: 1M].
+    #[arg(long, value_name = "SIZE", value_parser = bytes, alias = "block-size", requires = "pipe")]
+    block: Option<u64>,
+    /// What a record begins with; \\n is a line break.
+    #[arg(long, value_name = "TEXT", requires = "pipe")]
+    recstart: Option<String>,
+    /// What a record ends with [default: a line break, or nothing with --recstart].
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "pipe",
+        allow_hyphen_values = true
+    )]
+    recend: Option<String>,
+    /// Leave out the beginnings and ends of records.
+    #[arg(long, aliases = ["rrs", "removerecsep"], requires = "pipe")]
+    remove_rec_sep: bool,
+    /// So many lines for each command; with --pipe, records of so many lines.
+    #[arg(short = 'L', value_name = "N", conflicts_with = "max_args")]
+    max_lines: Option<usize>,
+    /// So many items for each command: {1} is the first of them, {} all; 0 is --no-item. With --pipe, so many
+    /// records in each block.
+    #[arg(short = 'n', short_aliases = ['N'], long, alias = "max-replace-args", value_name = "N")]
     max_args: Option<usize>,
     /// As many items for each command as its line has room for; the last ones are shared out over the slots.
     #[arg(short = 'm', conflicts_with_all = ["max_args", "no_item"])]
@@ -204,6 +236,14 @@ pub(crate) struct Args {
     /// Show output as it comes, mixed.
     #[arg(short, long, conflicts_with_all = ["results", "json"])]
     ungroup: bool,
+    /// Show whole lines as they come, not mixed within a line; with --keep-order, of one task after the other.
+    #[arg(
+        long,
+        visible_alias = "lb",
+        alias = "linebuffer",
+        conflicts_with_all = ["ungroup", "results", "json", "show_commands", "verbose"]
+    )]
+    line_buffer: bool,
     /// Print each task, with its output, and the summary as one JSON object per line.
     #[arg(long, conflicts_with = "tag")]
     json: bool,
@@ -219,7 +259,7 @@ pub(crate) struct Args {
     /// Nobody asks for it here.
     #[arg(long, hide = true, alias = "no-notice")]
     will_cite: bool,
-    /// Show how far it is [default: where standard error is a terminal].
+    /// Show how far it is: a bar on a terminal, elsewhere a line now and then [default: on terminals].
     #[arg(long, visible_alias = "progress", alias = "eta")]
     bar: bool,
     /// Say at the end how well the work was balanced; auto means on terminals, and for job files.
@@ -313,6 +353,7 @@ Examples:
   loxley run -j4 --tag 'ping -c1 {}' < hosts.txt
   loxley run 'train --rate {1} --depth {2}' ::: 0.1 0.01 ::: 3 5 7
   loxley run 'mv {1} {2}' ::: old1 old2 :::+ new1 new2
+  loxley run --pipe --block 10M wc -l < large.txt
   loxley run --array 1-1000 --retries 3 --timeout 200% --joblog log --resume './step {}'
   find . -name '*.c' -print0 | loxley run -0 --halt now,fail=1 'cc -c {} -o {.}.o'
 
@@ -395,6 +436,10 @@ fn perform(mut args: Args, out: &mut dyn Write) -> Result<Exit> {
     check_surroundings(&args)?;
     let words = std::mem::take(&mut args.words);
     let line = CommandLine::parse(words, &args.arg_sep, &args.arg_file_sep)?;
+    if args.pipe {
+        return run_blocks(args, line, out);
+    }
+    args.max_args = args.max_args.or(args.max_lines);
     args.no_item |= args.max_args == Some(0);
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let slots = args.jobs.map_or(cores as u32, |jobs| jobs.on(cores));
@@ -403,11 +448,109 @@ fn perform(mut args: Args, out: &mut dyn Write) -> Result<Exit> {
     let template = template(&args, &line.command, &items, &vocabulary)?;
     let items = packed(items, &args, &template, slots)?;
     let (sender, receiver) = channel();
-    let mut feed = match &args.weights {
+    let feed = match &args.weights {
         _ if args.retry_failed => Feed::again(failed(&args)?),
         None => Feed::in_order(items, &sender)?,
         Some(file) => Feed::heaviest_first(items, &weights(file)?)?,
     };
+    let prepared = Prepared {
+        feed,
+        template,
+        vocabulary,
+        slots,
+        ahead: AHEAD,
+        events: (sender, receiver),
+    };
+    run_prepared(args, prepared, out)
+}
+
+/// How many tasks are submitted ahead, for each slot: more than it finishes before it tells of them.
+const AHEAD: u64 = 32;
+
+/// The same where each may be large.
+const BLOCKS_AHEAD: u64 = 2;
+
+/// `--pipe`: a task for each block of the input.
+fn run_blocks(mut args: Args, line: CommandLine, out: &mut dyn Write) -> Result<Exit> {
+    if line.command.is_empty() {
+        bail!("--pipe: say which command reads the blocks, like `loxley run --pipe wc -l`");
+    }
+    if !line.lists.is_empty() {
+        bail!(
+            "--pipe: a command reads a block of the input; there are no items to put behind `:::`"
+        );
+    }
+    args.no_item = true;
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let slots = args.jobs.map_or(cores as u32, |jobs| jobs.on(cores));
+    let items = Items::none();
+    let vocabulary = vocabulary(&args, &items);
+    let template = template(&args, &line.command, &items, &vocabulary)?;
+    let input = items::reader(args.each_line.as_deref().unwrap_or(Path::new("-")))?;
+    let (sender, receiver) = channel();
+    let prepared = Prepared {
+        feed: Feed::in_blocks(Blocks::new(Box::new(input), cut(&args)?), &sender)?,
+        template,
+        vocabulary,
+        slots,
+        ahead: BLOCKS_AHEAD,
+        events: (sender, receiver),
+    };
+    run_prepared(args, prepared, out)
+}
+
+/// Where blocks of the input end.
+fn cut(args: &Args) -> Result<Cut> {
+    let size = args.block.unwrap_or(1 << 20);
+    let Some(size) = usize::try_from(size).ok().filter(|size| *size > 0) else {
+        bail!("--block: a block has at least one byte");
+    };
+    let records = args.max_args.map(NonZero::new);
+    let lines = args.max_lines.map(NonZero::new);
+    let rule = match (records, lines) {
+        (None, None) => Rule::Whole,
+        (Some(Some(count)), _) => Rule::Records(count),
+        (_, Some(Some(count))) => Rule::Lines(count),
+        _ => bail!("--pipe: a block has at least one record"),
+    };
+    let end = match (&args.recend, &args.recstart) {
+        (Some(end), _) => blocks::unescaped(end),
+        (None, Some(_)) => Vec::new(),
+        (None, None) => vec![b'\n'],
+    };
+    let start = args.recstart.as_deref().map(blocks::unescaped);
+    Ok(Cut {
+        size,
+        start: start.unwrap_or_default(),
+        end,
+        rule,
+        without_marks: args.remove_rec_sep,
+        without_blank: args.no_run_if_empty,
+        header: args.header.is_some(),
+        skip_first_line: args.skip_first_line,
+    })
+}
+
+/// What is to run, when it is known where it comes from.
+struct Prepared {
+    feed: Feed,
+    template: Template,
+    vocabulary: Vocabulary,
+    slots: u32,
+    ahead: u64,
+    events: (Sender<Event>, Receiver<Event>),
+}
+
+fn run_prepared(mut args: Args, prepared: Prepared, out: &mut dyn Write) -> Result<Exit> {
+    let Prepared {
+        mut feed,
+        template,
+        vocabulary,
+        slots,
+        ahead,
+        events: (sender, receiver),
+    } = prepared;
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let (log, earlier) = joblog(&args)?;
     feed.resume(earlier, args.resume_failed);
     if args.dry_run {
@@ -422,6 +565,12 @@ fn perform(mut args: Args, out: &mut dyn Write) -> Result<Exit> {
         Some(results) => Some(Results::new(&results, &vocabulary)?),
         None => None,
     };
+    if args.line_buffer {
+        let tag_text = tag_text(&args, &vocabulary)?;
+        let lines = Lines::new(args.keep_order, args.tag, tag_text, sender.clone())?;
+        delivery.lines = Some(Arc::new(lines));
+    }
+    let lines = delivery.lines.clone();
     watch_interrupts(sender.clone())?;
     let terminal = io::stderr().is_terminal();
     let mut gate = start_gate(&args, cores);
@@ -439,10 +588,11 @@ fn perform(mut args: Args, out: &mut dyn Write) -> Result<Exit> {
         source: Source::Items(ItemSource {
             feed,
             request: Box::new(request(&args, &template)),
-            recipe: Arc::new(recipe(&args, template)),
+            recipe: Arc::new(recipe(&args, template, lines)),
         }),
+        ahead,
         delivery,
-        progress: Progress::new(args.bar || terminal),
+        progress: progress(&args, terminal),
         trace: None,
         halt: args.halt,
         median_limit: match args.timeout {
@@ -464,7 +614,7 @@ fn perform(mut args: Args, out: &mut dyn Write) -> Result<Exit> {
 /// Prints what would run.
 fn dry_run(
     mut feed: Feed,
-    events: &std::sync::mpsc::Receiver<Event>,
+    events: &Receiver<Event>,
     template: &Template,
     out: &mut dyn Write,
 ) -> Result<Exit> {
@@ -564,7 +714,7 @@ fn template(
     items: &Items,
     vocabulary: &Vocabulary,
 ) -> Result<Template> {
-    let shell = shell(args);
+    let shell = shell(args.shell.as_ref());
     let lists = if args.many || args.many_words || args.xargs {
         usize::MAX
     } else {
@@ -605,13 +755,12 @@ fn is_shell(path: &OsStr) -> bool {
 }
 
 /// The shell for commands that need one: whose functions and syntax people are used to.
-fn shell(args: &Args) -> OsString {
+fn shell(given: Option<&OsString>) -> OsString {
     let named = ["PARALLEL_SHELL", "SHELL"]
         .into_iter()
         .filter_map(std::env::var_os);
-    let named = args
-        .shell
-        .clone()
+    let named = given
+        .cloned()
         .or_else(|| named.into_iter().find(|shell| is_shell(shell)));
     named.unwrap_or_else(|| "/bin/sh".into())
 }
@@ -835,7 +984,7 @@ fn streams(args: &Args) -> Streams {
     }
 }
 
-fn recipe(args: &Args, template: Template) -> Recipe {
+fn recipe(args: &Args, template: Template, lines: Option<Arc<Lines>>) -> Recipe {
     Recipe {
         job: std::process::id().into(),
         work: Work::Command {
@@ -854,8 +1003,20 @@ fn recipe(args: &Args, template: Template) -> Recipe {
         directory: args.workdir.clone(),
         checkpoints: false,
         as_in_parallel: true,
-        output: whole_output(),
+        output: OutputRule {
+            lines: lines.map(|lines| lines as Arc<dyn LineWriter>),
+            ..whole_output()
+        },
         hold: HOLD,
+    }
+}
+
+/// What is shown of how far it is. Lines that come by themselves would run through a bar.
+fn progress(args: &Args, terminal: bool) -> Progress {
+    match (args.bar, terminal && !args.line_buffer) {
+        (_, true) => Progress::bar(),
+        (true, false) => Progress::lines(),
+        (false, false) => Progress::none(),
     }
 }
 
@@ -865,6 +1026,7 @@ fn whole_output() -> OutputRule {
         keep: Keep::Whole,
         directory: None,
         live: false,
+        lines: None,
     }
 }
 

@@ -15,8 +15,7 @@ const FILES: &str =
 const SQL: &str = "results are not written to a database: `--results FILE.csv`, `--json`, or a server, whose history \
                    `loxley journal export` prints";
 const PERL: &str = "Perl expressions are not there: choose the items before, with grep or awk, or let the command decide";
-const BLOCKS: &str =
-    "one input is not cut into blocks: `split` it into files, and run the command on those";
+const BLOCKS: &str = "`--pipe` gives each block of the input to one task of its own, as its standard input; that is all there is of it";
 const RENAMED: &str = "placeholders keep their names; -I renames {}, --rpl makes one of your own";
 const TERMINAL: &str = "tasks have no terminal: use `loxley run -j1 --ungroup` for one that only prints, or a shell loop";
 const COUNTS: &str = "`nproc` and `lscpu` say it; -j takes 50%, +1 and -1 of the cores";
@@ -76,15 +75,11 @@ const OTHERS: &[(&[&str], &str)] = &[
         PERL,
     ),
     (
+        &["--pipepart", "--pipe-part"],
+        "`--pipe -a FILE` cuts a file into blocks",
+    ),
+    (
         &[
-            "--pipe",
-            "--spreadstdin",
-            "--block",
-            "--block-size",
-            "--recstart",
-            "--recend",
-            "--pipepart",
-            "--pipe-part",
             "--tee",
             "--cat",
             "--fifo",
@@ -175,7 +170,7 @@ const OTHERS: &[(&[&str], &str)] = &[
             "--st",
             "--wait",
         ],
-        "`loxley run --limit NAME=N --no-item COMMAND ::: 1`: at most N at once over all runs on this machine",
+        "`loxley sem` does it: --id, -j, --fg, --wait and --semaphore-timeout are there",
     ),
     (
         &[
@@ -188,15 +183,8 @@ const OTHERS: &[(&[&str], &str)] = &[
         "output is not coloured: --tag marks its lines",
     ),
     (
-        &[
-            "--line-buffer",
-            "--lb",
-            "--linebuffer",
-            "--latest-line",
-            "--latestline",
-            "--ll",
-        ],
-        "--ungroup shows output as it comes, --bar how far it is",
+        &["--latest-line", "--latestline", "--ll"],
+        "--line-buffer shows lines as they come, --bar how far it is",
     ),
     (
         &["--files", "--output-as-files", "--outputasfiles"],
@@ -248,14 +236,8 @@ const OTHERS: &[(&[&str], &str)] = &[
         "write -L N, or -E TEXT, with its value",
     ),
     (
-        &[
-            "--delimiter-regexp",
-            "--regexp",
-            "--remove-rec-sep",
-            "--removerecsep",
-            "--rrs",
-        ],
-        BLOCKS,
+        &["--delimiter-regexp", "--regexp"],
+        "records begin with --recstart and end with --recend, which are plain texts",
     ),
 ];
 

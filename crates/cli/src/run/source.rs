@@ -9,7 +9,7 @@ use loxley_api::{JobRequest, Numbers, TaskRequest, Unplaceable};
 use loxley_exec::{Recipe, TaskCommand};
 use loxley_model::{Span, TaskId};
 
-use super::feed::{Feed, Next};
+use super::feed::{Feed, Next, Numbered};
 use super::job::JobBook;
 use super::joblog::Earlier;
 
@@ -110,22 +110,23 @@ impl ItemSource {
             Next::End => Coming::End,
             Next::Skipped(item, logged) => {
                 let sequence = item.sequence;
-                logged.check(sequence, &self.command(item.items, sequence))?;
+                logged.check(sequence, &self.command(item))?;
                 Coming::Skipped(sequence)
             }
             Next::Item(item) => Coming::Item(Item {
                 sequence: item.sequence,
-                command: Arc::new(self.command(item.items, item.sequence)),
                 cost: item.cost,
+                command: Arc::new(self.command(item)),
             }),
         })
     }
 
-    fn command(&self, items: Vec<OsString>, sequence: u64) -> TaskCommand {
+    fn command(&self, item: Numbered) -> TaskCommand {
         TaskCommand {
             recipe: Arc::clone(&self.recipe),
-            items: items.into(),
-            sequence,
+            items: item.items.into(),
+            sequence: item.sequence,
+            input: item.input,
         }
     }
 }
@@ -174,6 +175,7 @@ impl JobSource {
             recipe: Arc::clone(&self.recipes[planned.definition]),
             items: entry.map(OsString::from).into_iter().collect(),
             sequence: planned.entry + 1,
+            input: None,
         }
     }
 

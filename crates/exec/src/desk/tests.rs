@@ -27,6 +27,7 @@ fn assignment(number: u64, hold: Duration) -> Assignment {
             keep: Keep::Whole,
             directory: None,
             live: false,
+            lines: None,
         },
         hold,
     };
@@ -38,6 +39,7 @@ fn assignment(number: u64, hold: Duration) -> Assignment {
             recipe: Arc::new(recipe),
             items: Box::default(),
             sequence: number,
+            input: None,
         }),
         checkpoint: Checkpoint::None,
     }

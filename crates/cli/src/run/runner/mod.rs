@@ -46,6 +46,8 @@ pub(in crate::run) enum Event {
     ItemsReady,
     /// The agent with this number has something to tell.
     Reports(usize),
+    /// Nobody takes what tasks print.
+    OutputFailed(io::Error),
     /// Somebody wants us to stop.
     Interrupted,
     /// Somebody wants us to end now.
@@ -64,6 +66,8 @@ pub(in crate::run) struct Parts {
     /// Where everything is written down.
     pub(in crate::run) journal: Option<SqliteJournal>,
     pub(in crate::run) source: Source,
+    /// How many tasks are submitted ahead, for each slot.
+    pub(in crate::run) ahead: u64,
     pub(in crate::run) delivery: Delivery,
     pub(in crate::run) progress: Progress,
     /// Keeps the story of a job.
@@ -73,9 +77,6 @@ pub(in crate::run) struct Parts {
     pub(in crate::run) median_limit: Option<f64>,
     pub(in crate::run) events: (Sender<Event>, Receiver<Event>),
 }
-
-/// How many tasks are submitted ahead, for each slot: more than it finishes before it tells of them.
-const AHEAD: u64 = 32;
 
 /// How often it is shown what agents do.
 const SHOW_EVERY: Duration = Duration::from_millis(100);
@@ -91,6 +92,7 @@ pub(in crate::run) struct Runner {
     guardian: Option<Arc<Guardian>>,
     open_slots: usize,
     source: Source,
+    ahead: u64,
     exhausted: bool,
     /// The job that takes the items, once it was submitted.
     job: Option<JobId>,
@@ -182,6 +184,7 @@ impl Runner {
             owners,
             guardian: parts.settings.guardian.clone(),
             source: parts.source,
+            ahead: parts.ahead,
             exhausted: false,
             job: None,
             given: 0,
@@ -320,6 +323,7 @@ impl Runner {
     fn take(&mut self, event: Event, out: &mut dyn Write) -> Result<()> {
         match event {
             Event::ItemsReady => {}
+            Event::OutputFailed(error) => return Err(error.into()),
             Event::Interrupted => self.interrupted()?,
             Event::Terminated => {
                 self.summary.interrupted = true;
@@ -360,7 +364,7 @@ impl Runner {
 
     /// Submits tasks while there are some and few wait.
     fn submit_more(&mut self, out: &mut dyn Write) -> Result<()> {
-        let ahead_max = AHEAD * self.summary.busy_ns.len() as u64;
+        let ahead_max = self.ahead * self.summary.busy_ns.len() as u64;
         let mut items = Vec::new();
         while !self.exhausted && self.stopping.is_none() {
             // What waits for its next attempt, or for another task, keeps no slot busy.
