@@ -341,7 +341,7 @@ function fitCharts() {
 function frame(xs, ys, x, y, xLabel, yLabel) {
   let svg = "";
   for (const t of ys) svg += `<line x1="${L}" x2="${W - R}" y1="${y(t)}" y2="${y(t)}" stroke="var(--grid)"/><text x="${L - 6}" y="${y(t) + 4}" text-anchor="end">${yLabel(t)}</text>`;
-  for (const t of xs) svg += `<text x="${x(t)}" y="${H - 8}" text-anchor="middle">${xLabel(t)}</text>`;
+  for (const t of xs) svg += `<text x="${x(t)}" y="${H - 8}" text-anchor="${x(t) > W - 30 ? "end" : "middle"}">${xLabel(t)}</text>`;
   return svg;
 }
 
@@ -401,11 +401,13 @@ function drawWaits() {
   let svg = frame(ticks(0, most, 4), [0, .25, .5, .75, 1], x, y, duration, (v) => Math.round(v * 100) + " %");
   const points = waits.map((v, i) => [x(v), y(i / 100)]);
   svg += `<path d="${path(points)}" fill="none" stroke="var(--own)" stroke-width="2.2"/>`;
-  for (const percent of [50, 90, 99]) {
+  // Where the curve is not: below it on the right, unless most waited nearly as long as the longest.
+  const right = waits[50] < most / 2;
+  [50, 90, 99].forEach((percent, i) => {
     const px = x(waits[percent]), py = y(percent / 100);
-    const end = px > W - 130;
-    svg += `<circle cx="${px}" cy="${py}" r="3.6" fill="var(--stolen)"/><text x="${px + (end ? -8 : 8)}" y="${py + 13}" text-anchor="${end ? "end" : "start"}">p${percent} ${duration(waits[percent])}</text>`;
-  }
+    const tx = right ? W - R - 6 : L + 6, ty = right ? H - B - 40 + i * 15 : T + 14 + i * 15;
+    svg += `<circle cx="${px}" cy="${py}" r="3.6" fill="var(--stolen)"/><text x="${tx}" y="${ty}" text-anchor="${right ? "end" : "start"}">p${percent} ${duration(waits[percent])}</text>`;
+  });
   $("waits").innerHTML = svg;
 }
 
@@ -445,8 +447,10 @@ function show(index) {
     else node.hidden = !chosen;
   });
   const { spans, steals, left_out } = run.timeline;
+  const tasks = new Set(spans.map((span) => span.task)).size;
+  const attempts = spans.length === tasks ? "" : ` in ${spans.length} attempts`;
   $("kind").textContent = spans.length
-    ? `${spans.length} tasks, ${steals.length} of them changed hands. Drag to move, Ctrl + wheel, pinch or double-click to zoom.`
+    ? `${tasks} tasks${attempts}, ${steals.length} changed hands. Drag to move, Ctrl + wheel, pinch or double-click to zoom.`
     : `Too many tasks to draw one by one (${left_out.toLocaleString("en")} left out): the darker, the busier. Drag to move, Ctrl + wheel, pinch or double-click to zoom.`;
   layout();
   setView(0, run.timeline.end);
