@@ -4,9 +4,12 @@
     reason = "a chore runner talks to the person who runs it"
 )]
 
+mod book;
 mod fuzz;
+mod packages;
 mod python;
 mod rayon;
+mod stranger;
 mod tidy;
 mod web;
 
@@ -21,6 +24,7 @@ cargo xtask test          everything CI checks (format, lints, tests, quick mode
 cargo xtask test --long   the same, with the long sweeps and the exhaustive models
 cargo xtask test NAME...  only the named steps
 cargo xtask steps         the names of the steps
+cargo xtask assets        manual pages and completions, for packages: target/assets
 cargo xtask wheel         the Python wheel as it is released, with the program in it: target/python-wheels
 cargo xtask fuzz NAME [SECONDS]  one fuzz target with libFuzzer, guided by coverage";
 
@@ -31,6 +35,7 @@ fn main() -> Result<()> {
         ["test", rest @ ..] => test(rest),
         ["fuzz", target] => fuzz::long(&Suite::new(false)?, target, "60"),
         ["fuzz", target, seconds] => fuzz::long(&Suite::new(false)?, target, seconds),
+        ["assets"] => packages::assets(&Suite::new(false)?),
         ["wheel"] => python::wheel(&Suite::new(false)?),
         ["steps"] => {
             for step in STEPS {
@@ -61,6 +66,16 @@ const STEPS: &[Step] = &[
         name: "tidy",
         about: "what no lint can see: arrows between crates, purity",
         run: tidy::check,
+    },
+    Step {
+        name: "book",
+        about: "the documentation: every link leads somewhere, every page is listed",
+        run: book::check,
+    },
+    Step {
+        name: "packages",
+        about: "crates can be packed; long: published, and compared with the version before",
+        run: packages::check,
     },
     Step {
         name: "fmt",
@@ -126,6 +141,11 @@ const STEPS: &[Step] = &[
         name: "rayon-users",
         about: "long: packages that use rayon on our pool, their tests and their speed",
         run: rayon::test_users,
+    },
+    Step {
+        name: "stranger",
+        about: "long: a clean clone in an empty home: first build, first task, size, manual pages",
+        run: stranger::test,
     },
     Step {
         name: "memcheck",
@@ -384,6 +404,12 @@ impl Suite {
             command.env("LOXLEY_TEST_LONG", "1");
         }
         command
+    }
+
+    fn cargo_succeeds(&self, arguments: &[&str]) -> bool {
+        let mut command = self.command("cargo");
+        command.args(arguments);
+        command.output().is_ok_and(|output| output.status.success())
     }
 
     fn cargo(&self, arguments: &[&str]) -> Result<()> {

@@ -22,8 +22,11 @@ use crate::input;
 #[command(after_help = HELP)]
 pub(crate) struct Args {
     /// One cost per line, or CSV with --column; - for standard input.
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "checklist")]
+    file: Option<PathBuf>,
+    /// Print what to check before one calls parallel code balanced.
+    #[arg(long, conflicts_with_all = ["file", "column", "parts", "streaming", "ordered", "predictable"])]
+    checklist: bool,
     /// The file is CSV with a heading; take the costs from the column of this name.
     #[arg(long, value_name = "NAME")]
     column: Option<String>,
@@ -58,18 +61,37 @@ Examples:
   du -b *.log | cut -f1 | loxley advise - --parts 8
   loxley advise jobs.csv --column seconds --parts 16
   loxley advise costs.txt --streaming --json
+  loxley advise --checklist
 
 Empty lines and lines that begin with # do not count.
 Exit codes: 0 advised, 1 the file could not be read, 3 a cost is not a number of at least 0.";
 
+/// What to check before one calls parallel code balanced; the targets are those of `loxley_balance`.
+const CHECKLIST: &[&str] = &[
+    "load imbalance below 1.2: the busiest worker beside the mean one (`loxley run --summary always`)",
+    "straggler ratio below 2.0: the longest task beside the median one of its kind",
+    "worker utilization above 90 %",
+    "queue-depth variance below 1, or below the mean depth",
+    "eight or more pieces for each worker, none below 5 ms (`loxley advise COSTS --parts N`)",
+    "measured with real, uneven costs, with as many workers as you will use, and more than once",
+    "what is long starts first, or can be split (`--weights`, `cost:`)",
+    "a worker that dies or stalls loses nothing (`kill -9` one and see; `speculate:`, `time_limit:`)",
+    "nobody waits for a skill, a group or a lock that one worker has (`loxley server health`)",
+    "no task is cheaper than handing it out (`--overhead`)",
+];
+
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
-    let bytes = input::read(&args.file)?;
+    let Some(file) = &args.file else {
+        show_checklist(args.json, out)?;
+        return Ok(Exit::Done);
+    };
+    let bytes = input::read(file)?;
     let read = match &args.column {
         None => lines(&bytes),
         Some(column) => table(&bytes, column)?,
     };
     if !read.mistakes.is_empty() {
-        show(&read.mistakes, &args.file)?;
+        show(&read.mistakes, file)?;
         return Ok(Exit::Mistakes);
     }
     let parts = args.parts.map_or_else(cores, NonZero::get);
@@ -80,7 +102,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
         overhead: args.overhead,
     };
     let advice = advice::advise(&read.costs, parts, &hints)
-        .with_context(|| format!("no advice from {}", input::name(&args.file)))?;
+        .with_context(|| format!("no advice from {}", input::name(file)))?;
     if args.json {
         serde_json::to_writer(&mut *out, &as_json(&advice)).map_err(io::Error::from)?;
         writeln!(out)?;
@@ -88,6 +110,18 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
         writeln!(out, "{advice}")?;
     }
     Ok(Exit::Done)
+}
+
+fn show_checklist(as_json: bool, out: &mut dyn Write) -> Result<()> {
+    if as_json {
+        writeln!(out, "{}", json!({"checklist": CHECKLIST}))?;
+        return Ok(());
+    }
+    writeln!(out, "Before you call it balanced:")?;
+    for line in CHECKLIST {
+        writeln!(out, "  [ ] {line}")?;
+    }
+    Ok(())
 }
 
 fn cores() -> usize {

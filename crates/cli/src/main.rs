@@ -15,6 +15,9 @@ mod exit;
 mod fleet;
 mod input;
 mod journal;
+mod man;
+#[cfg(test)]
+mod reference;
 mod run;
 mod sim;
 
@@ -58,13 +61,14 @@ Exit codes:
   7  the server refused
   8  the time given for waiting is over
   130  interrupted
-`loxley run` counts failures instead: see its help.
+`loxley run` counts failures instead, and `loxley sem` ends as its command did: see their help.
 
 Colour is used on terminals, never where NO_COLOR is set. `loxley help COMMAND` says more.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<run::Args>),
+    Sem(run::sem::Args),
     Submit(Box<fleet::submit::Args>),
     Job(fleet::job::Args),
     Task(fleet::task::Args),
@@ -78,12 +82,14 @@ enum Command {
     Sim(sim::Args),
     Journal(journal::Args),
     Completions(completions::Args),
+    Man(man::Args),
 }
 
 impl Command {
     fn run(self, out: &mut dyn Write) -> Result<Exit> {
         match self {
             Self::Run(args) => run::run(*args, out),
+            Self::Sem(args) => run::sem::run(&args, out),
             Self::Submit(args) => fleet::submit::run(*args, out),
             Self::Job(args) => fleet::job::run(args, out),
             Self::Task(args) => fleet::task::run(args, out),
@@ -97,6 +103,7 @@ impl Command {
             Self::Sim(args) => sim::run(&args, out),
             Self::Journal(args) => journal::run(args, out),
             Self::Completions(args) => completions::run(&args, out),
+            Self::Man(args) => man::run(&args, out),
         }
     }
 }
@@ -159,13 +166,29 @@ fn arguments() -> Result<Vec<OsString>> {
         })?;
         arguments.splice(2..2, words);
     }
+    // `parallel --semaphore` is `sem`.
+    if let [_, command, option, ..] = &arguments[..]
+        && command == "run"
+        && option == "--semaphore"
+    {
+        arguments.splice(1..3, ["sem".into()]);
+    }
     Ok(arguments)
 }
 
 /// Help and version are answers, on standard output; the rest is a complaint, on standard error.
 fn refuse(refusal: &clap::Error) -> ExitCode {
-    let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
-    match is_run.then(|| advice(refusal)).flatten() {
+    let is_run = std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "run" || word == "sem");
+    let is_submit = std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "submit");
+    let advice = match is_run {
+        true => advice(refusal),
+        false => is_submit.then(|| missing_dashes(refusal)).flatten(),
+    };
+    match advice {
         Some(advice) => complain(&anyhow::Error::msg(advice)),
         // Whoever closed the stream does not want to know.
         None => _ = refusal.print(),
@@ -188,6 +211,27 @@ fn advice(refusal: &clap::Error) -> Option<String> {
     };
     let advice = run::other_options::advice(option)?;
     Some(format!("{option} is not there: {advice}"))
+}
+
+/// What to say of `loxley submit echo hi`.
+fn missing_dashes(refusal: &clap::Error) -> Option<String> {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    if refusal.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let ContextValue::String(word) = refusal.get(ContextKind::InvalidArg)? else {
+        return None;
+    };
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    let first = words.iter().position(|word| !word.starts_with('-'))?;
+    // An option that is not ours, in front of everything else, is a mistake of its own.
+    let refused = words.iter().position(|found| found == word)?;
+    (first < refused).then(|| {
+        let (options, command) = words.split_at(first);
+        let options: String = options.iter().map(|option| format!("{option} ")).collect();
+        let command = command.join(" ");
+        format!("`{word}` is not understood here; a command comes after `--`: `loxley submit {options}-- {command}`")
+    })
 }
 
 fn complain(error: &anyhow::Error) {

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use loxley_api::{Entries, ExtendRequest, JobFilter, JobInfo, JobState, TaskFilter, TaskState};
+use loxley_api::{
+    Entries, ExtendRequest, JobFilter, JobInfo, JobState, TaskFilter, TaskInfo, TaskState,
+};
 use loxley_client::ClientError;
 use loxley_client::blocking::Client;
 use loxley_jobfile::Ranges;
@@ -258,6 +260,10 @@ pub(super) fn finish_waiting(
         Waited::Over(jobs) => {
             print_changes(&jobs, json, out)?;
             if !json {
+                out.flush()?;
+                for job in jobs.iter().filter(|job| job.tasks.failed > 0) {
+                    say_first_cause(client, job)?;
+                }
                 for job in &jobs {
                     print_figures(client, job, true, &mut std::io::stderr())?;
                 }
@@ -266,6 +272,40 @@ pub(super) fn finish_waiting(
         }
         broken_off => Ok(wait::broken_off(&broken_off, jobs)?),
     }
+}
+
+/// Of a job that failed, what kept its first tasks from starting: nobody finds that in what they wrote.
+fn say_first_cause(client: &Client, job: &JobInfo) -> Result<()> {
+    const LOOKED_AT: u64 = 3;
+    let filter = TaskFilter {
+        state: Some(TaskState::Failed),
+        ..TaskFilter::default()
+    };
+    let tasks = client.call(async |client| tasks_of(client, job.id, &filter, LOOKED_AT).await);
+    match tasks {
+        Ok(tasks) => say_what_never_started(client, &tasks),
+        // How the job ended is known: that this is not is no failure.
+        Err(error) => Ok(writeln!(std::io::stderr(), "loxley: no cause: {error}")?),
+    }
+}
+
+/// Says of tasks that could not be started why, of the first few.
+fn say_what_never_started(client: &Client, tasks: &[TaskInfo]) -> Result<()> {
+    const SAID: usize = 3;
+    let never_ran = |task: &&TaskInfo| {
+        let last = task.last.as_ref();
+        last.is_some_and(|last| {
+            last.failure.is_some() && last.exit_code.is_none() && last.signal.is_none()
+        })
+    };
+    for task in tasks.iter().filter(never_ran).take(SAID) {
+        // Lists leave the words out.
+        let task = client.call(async |client| client.task(task.id).await)?;
+        if let Some(message) = task.last.and_then(|last| last.message) {
+            writeln!(std::io::stderr(), "loxley: task {}: {message}", task.id.0)?;
+        }
+    }
+    Ok(())
 }
 
 fn logs(args: &LogsArgs, out: &mut dyn Write) -> Result<Exit> {
@@ -284,8 +324,10 @@ fn logs(args: &LogsArgs, out: &mut dyn Write) -> Result<Exit> {
     if args.output.follow {
         return args.output.follow(&client, &tasks, out);
     }
-    let tasks: Vec<TaskId> = tasks.iter().map(|task| task.id).collect();
-    args.output.print(&client, &tasks, out)?;
+    let ids: Vec<TaskId> = tasks.iter().map(|task| task.id).collect();
+    args.output.print(&client, &ids, out)?;
+    out.flush()?;
+    say_what_never_started(&client, &tasks)?;
     Ok(Exit::Done)
 }
 

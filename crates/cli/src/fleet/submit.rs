@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use loxley_api::{
-    Blob, CommandRequest, DependencyFailure, ENTRIES_MAX, Entries, FunctionRequest, JobInfo,
-    JobRequest, Needs, RetryRequest, TaskRequest, Unplaceable, Work,
+    AgentInfo, Blob, CommandRequest, DependencyFailure, ENTRIES_MAX, Entries, FunctionRequest,
+    JobInfo, JobRequest, Needs, RetryRequest, TaskRequest, Unplaceable, Work,
 };
 use loxley_jobfile::Ranges;
 use loxley_jobfile::amount::{bytes, duration, priority};
@@ -199,7 +199,7 @@ know); 130 Ctrl-C.";
 pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
     let mut job = match &args.file {
         Some(path) if !is_job_file(path) => bail!(
-            "{}: not a job file (.yaml, .yml); a command comes after `--`",
+            "{0}: not a job file (.yaml, .yml); a command comes after `--`: `loxley submit -- {0}`",
             path.display()
         ),
         Some(path) => match loxley_jobfile::read(path)
@@ -226,7 +226,18 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
     let waits = args.wait || args.progress;
     // The end of a short job comes back with the answer.
     let wait = Duration::from_millis(if waits { 100 } else { 0 });
-    let accepted = client.call(async |client| client.submit_and_wait(&job, wait).await)?;
+    let accepted = client.call(async |client| client.submit_and_wait(&job, wait).await);
+    let accepted = match accepted {
+        Err(error) if job.when_unplaceable == Unplaceable::Refuse => {
+            let agents = client.call(async |client| client.agents().await);
+            let hint = agents.ok().and_then(|agents| who_lacks_what(&job, &agents));
+            return match hint {
+                Some(hint) => Err(anyhow::Error::from(error).context(hint)),
+                None => Err(error.into()),
+            };
+        }
+        accepted => accepted?,
+    };
     args.announce(&accepted, out)?;
     if !waits {
         return Ok(Exit::Done);
@@ -237,6 +248,29 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
         limit: None,
     };
     finish_waiting(&client, &[accepted], manner, args.json, out)
+}
+
+/// Which agent comes nearest to what the job asks for, and what it lacks; none when skills are not the cause.
+fn who_lacks_what(job: &JobRequest, agents: &[AgentInfo]) -> Option<String> {
+    if agents.is_empty() {
+        return Some("no agent is registered (`loxley agent start`)".to_owned());
+    }
+    let missing = |task: &TaskRequest, agent: &AgentInfo| -> Vec<String> {
+        let skills = task.skills.iter();
+        let lacks = skills.filter(|skill| !agent.capabilities.contains(skill));
+        lacks.cloned().collect()
+    };
+    let nearest = |task: &TaskRequest| {
+        let lacking = agents.iter().map(|agent| (agent, missing(task, agent)));
+        lacking.min_by_key(|(_, missing)| missing.len())
+    };
+    let mut all = job.tasks.iter().filter_map(nearest);
+    let (agent, missing) = all.find(|(_, missing)| !missing.is_empty())?;
+    let name = &agent.name;
+    let skills = missing.join(",");
+    Some(format!(
+        "the nearest agent, `{name}`, lacks `{skills}` (`loxley agent start --skills {skills}`)"
+    ))
 }
 
 fn is_job_file(path: &Path) -> bool {
