@@ -107,7 +107,7 @@ const SAME: &[&str] = &[
     "seq 100 | P --pipe -L4 --block 50 'cat; echo -' 2>/dev/null",
     "printf 'a\\n\\n\\nb\\n' | P --pipe -r 'cat; echo -'",
     "seq 1000 | P --pipe --block 100 wc -c",
-    "seq 1000 | P --pipe --block 3 wc -c 2>/dev/null",
+    "seq 60 | P --pipe --block 3 wc -c 2>/dev/null",
     "seq 200000 | P --pipe --block 100K md5sum | wc -l",
     "seq 300000 | P --pipe wc -c",
     "seq 6 | P --pipe --tag -N2 cat",
