@@ -17,6 +17,8 @@ fn run(line: &str, program: &str, folder: &Path) -> Output {
         .current_dir(folder)
         .env("HOME", folder)
         .env("SHELL", "/bin/bash")
+        // Else theirs is the shell among its ancestors, which under nohup or in CI is another one.
+        .env("PARALLEL_SHELL", "/bin/bash")
         .env("XDG_RUNTIME_DIR", folder)
         .env_remove("PARALLEL")
         .stdin(Stdio::null())
