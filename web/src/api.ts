@@ -29,7 +29,7 @@ export interface Agent {
   speed: number;
   queue_length: number;
   running: number[];
-  started?: number;
+  started: number;
   total_completed: number;
   total_failed: number;
   success_rate: number;

@@ -118,7 +118,7 @@ function agentRow(agent: api.Agent, session: api.Session): HTMLElement {
 
 function showAgent(element: Element, agent: api.Agent, taken: string): void {
   const [name, bar, numbers, skills, notes, orders] = Array.from(element.children) as HTMLElement[];
-  const busy = Math.min(agent.running.length, agent.slots);
+  const busy = agent.started;
   const here = isHere(agent);
   element.classList.toggle("gone", !here);
   const word = name!.querySelector(".word")!;

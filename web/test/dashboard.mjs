@@ -191,7 +191,7 @@ tasks:
       assert.equal(await number("moved"), server.fleet.tasks_migrated);
       for (const agent of list) {
         const meter = page.locator(`[role=meter][aria-label^="${agent.name}:"]`);
-        assert.equal(Number(await meter.getAttribute("aria-valuenow")), agent.running.length);
+        assert.equal(Number(await meter.getAttribute("aria-valuenow")), agent.started);
         assert.equal(Number(await meter.getAttribute("aria-valuemax")), agent.slots);
       }
       return true;

@@ -5,7 +5,7 @@
 //! (`Hello::leases`), and what the server has not acknowledged is said again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
@@ -40,6 +40,8 @@ const EARLY_BEAT: Duration = Duration::from_millis(50);
 const LEAVE_TIME: Duration = Duration::from_secs(10);
 /// For how long an agent is held to be short of what the system refused it.
 const SHORT_TIME: Duration = Duration::from_secs(10);
+/// How long an agent waits for its name to become free.
+const NAME_TIME: Duration = Duration::from_secs(2);
 /// How many frames may wait to be sent.
 const FRAMES_MAX: usize = 16;
 
@@ -92,6 +94,8 @@ pub(crate) struct Conversation {
     pub(crate) fence: Arc<Fence>,
     pub(crate) stopper: Stopper,
     pub(crate) notes: Vec<String>,
+    /// Whether a server ever took it in.
+    pub(crate) was_welcome: AtomicBool,
 }
 
 impl Conversation {
@@ -103,12 +107,23 @@ impl Conversation {
         let pauses = Delay::new(FIRST_NS, 2.0, LONGEST_NS, 0.5).expect("the cap is above the base");
         let mut rng = Rng::new(self.process);
         let mut attempt = 0;
+        // A server that is away may come back; a name that nobody knows is a mistake of whoever wrote it.
+        resolve(&self.options.access).await?;
+        let started = Instant::now();
         loop {
             let begun = Instant::now();
             let why = match self.once().await {
                 Ok(End::Over) => return Ok(()),
                 Ok(End::Broken(why)) => why,
                 Err(status) if is_final(&status) => {
+                    return Err(AgentError::Refused(status.message().to_owned()));
+                }
+                // Somebody else has the name. One that was here before may take a moment to be noticed gone.
+                Err(status)
+                    if status.code() == Code::AlreadyExists
+                        && !self.was_welcome.load(Ordering::Relaxed)
+                        && started.elapsed() > NAME_TIME =>
+                {
                     return Err(AgentError::Refused(status.message().to_owned()));
                 }
                 Err(status) => status.message().to_owned(),
@@ -168,6 +183,7 @@ impl Conversation {
             resumed = welcome.resumed,
             "connected"
         );
+        self.was_welcome.store(true, Ordering::Relaxed);
         self.fence.heard(said_hello);
         self.fence
             .set_length(Duration::from_nanos(welcome.lease_ns));
@@ -430,23 +446,38 @@ fn is_final(status: &Status) -> bool {
     )
 }
 
+/// Whether anybody knows where the server is.
+async fn resolve(access: &Access) -> Result<(), AgentError> {
+    let uri: Uri = access
+        .url
+        .parse()
+        .map_err(|_| AgentError::Refused(format!("`{}` is no address of a server", access.url)))?;
+    let (host, port) = address(&uri);
+    let found = tokio::net::lookup_host((host.as_str(), port))
+        .await
+        .map(drop);
+    match found {
+        Ok(()) => Ok(()),
+        Err(source) => Err(AgentError::Unknown { host, source }),
+    }
+}
+
+/// The host and the port of a server.
+fn address(uri: &Uri) -> (String, u16) {
+    let host = uri.host().unwrap_or("127.0.0.1").trim_matches(['[', ']']);
+    let port = uri.port_u16().unwrap_or(loxley_api::DEFAULT_PORT);
+    (host.to_owned(), port)
+}
+
 /// TLS to the one server that the access file names.
 async fn connect(access: &Access) -> Result<Channel, Status> {
     let failed = |error: &dyn std::fmt::Display| Status::unavailable(error.to_string());
     let uri: Uri = access.url.parse().map_err(|error| failed(&error))?;
-    let host = uri
-        .host()
-        .unwrap_or("127.0.0.1")
-        .trim_matches(['[', ']'])
-        .to_owned();
-    let address = (
-        host.clone(),
-        uri.port_u16().unwrap_or(loxley_api::DEFAULT_PORT),
-    );
+    let address = address(&uri);
     let mut config = loxley_api::client_config(access.certificate_sha256);
     config.alpn_protocols = vec![b"h2".to_vec()];
     let tls = tokio_rustls::TlsConnector::from(Arc::new(config));
-    let name = ServerName::try_from(host).map_err(|error| failed(&error))?;
+    let name = ServerName::try_from(address.0.clone()).map_err(|error| failed(&error))?;
     let endpoint = Endpoint::from(uri)
         .connect_timeout(CONNECT_TIME)
         .http2_keep_alive_interval(KEEP_ALIVE)

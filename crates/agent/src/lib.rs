@@ -84,6 +84,16 @@ pub enum AgentError {
     /// The server does not want it, and will not change its mind.
     #[error("the server refuses this agent: {0}")]
     Refused(String),
+    /// Nobody knows where the server is.
+    #[error(
+        "no machine is known as `{host}`, where the access file says that the server is: {source}"
+    )]
+    Unknown {
+        /// What it is called there.
+        host: String,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The system refused a thread, a directory or an event.
     #[error("the system refuses what an agent needs")]
     System(#[from] io::Error),
@@ -151,6 +161,7 @@ impl Agent {
             fence,
             stopper: self.stopper,
             notes: vec![note, escapes.to_owned()],
+            was_welcome: std::sync::atomic::AtomicBool::new(false),
         };
         let ended = tokio::select! {
             ended = conversation.hold() => ended,

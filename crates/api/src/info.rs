@@ -278,6 +278,15 @@ pub enum AgentState {
 }
 
 impl AgentState {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Alive,
+        Self::Suspected,
+        Self::Draining,
+        Self::Lost,
+        Self::Left,
+    ];
+
     /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -322,6 +331,9 @@ pub struct AgentInfo {
     /// Tasks it has in hand, started or about to be.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<u64>))]
     pub running: Vec<TaskId>,
+    /// How many of them have started: each of these has a slot.
+    #[serde(default)]
+    pub started: u64,
     /// Whether it has a task in hand.
     pub has_current_task: bool,
     /// Tasks it completed.

@@ -50,8 +50,8 @@ pub use loxley_model::{DependencyFailure, JobState, Rerun, Unplaceable};
 pub use mark::{MarkFilter, Marks};
 pub use request::{
     CommandRequest, ConfigRequest, Entries, ExtendRequest, FallbackRequest, FunctionRequest,
-    JobFilter, JobRequest, Near, Needs, Numbers, OutputRule, RetryRequest, TaskFilter, TaskRequest,
-    TokenRequest, Work,
+    JobFilter, JobRequest, LogRequest, Near, Needs, Numbers, OutputRule, RetryRequest, TaskFilter,
+    TaskRequest, TokenRequest, Work,
 };
 pub use result::{
     EndsRequest, PIECE_BYTES_MAX, RESULT_BYTES_MAX, RESULT_INLINE_MAX, ResultName, ResultReference,

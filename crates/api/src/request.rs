@@ -407,6 +407,15 @@ impl Default for OutputRule {
     }
 }
 
+/// How much a server logs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct LogRequest {
+    /// A level (error, warn, info, debug, trace), or levels for parts: `info,loxley_server=debug`.
+    pub log: String,
+}
+
 /// Which jobs of a list are wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use hyper::Method;
 use loxley_api::{
     Access, AgentInfo, Blob, ConfigRequest, EndsRequest, Explanation, ExtendRequest, Figures,
-    Health, JobFilter, JobInfo, JobRequest, Link, LinkRequest, MarkFilter, Marks, OutputTail,
-    PIECE_BYTES_MAX, Page, ResultName, ResultReference, ServerInfo, TaskEnd, TaskFilter, TaskInfo,
-    Timeline, TimelineFilter, Token, TokenInfo, TokenRequest,
+    Health, JobFilter, JobInfo, JobRequest, Link, LinkRequest, LogRequest, MarkFilter, Marks,
+    OutputTail, PIECE_BYTES_MAX, Page, ResultName, ResultReference, ServerInfo, TaskEnd,
+    TaskFilter, TaskInfo, Timeline, TimelineFilter, Token, TokenInfo, TokenRequest,
 };
 use loxley_model::{AgentId, JobId, TaskId};
 
@@ -376,6 +376,15 @@ impl Client {
             yaml: yaml.to_owned(),
         };
         let ask = Ask::new(Method::PUT, "/v1/config").json(&body);
+        self.transport.json(ask).await
+    }
+
+    /// Has the server log more, or less.
+    pub async fn set_log(&self, log: &str) -> Answer<LogRequest> {
+        let request = LogRequest {
+            log: log.to_owned(),
+        };
+        let ask = Ask::new(Method::PUT, "/v1/log").json(&request);
         self.transport.json(ask).await
     }
 

@@ -201,6 +201,7 @@ impl State {
             zone: record.zone.clone(),
             speed: status.speed,
             queue_length: status.queue_length as u64,
+            started: self.started(id),
             has_current_task: status.has_current_task,
             running: status.running,
             total_completed: status.total_completed,
@@ -212,6 +213,12 @@ impl State {
             notes: Vec::new(),
             heard_unix_ms: Some(self.unix_ms(agent.heard)),
         })
+    }
+
+    /// How many tasks an agent has started, of those that it has in hand.
+    fn started(&self, agent: AgentId) -> u64 {
+        let leases = self.driver.leases().of(agent);
+        leases.filter(|(_, held)| held.started.is_some()).count() as u64
     }
 
     pub(crate) fn health(&self) -> api::Health {

@@ -79,5 +79,5 @@ pub use reader::{BLOCK_TASKS, BlockStamp, ReadHistory};
 pub use rows::{AgentRow, Ended, JobRow, JobState, Rows, TaskOutput, TaskRow, Usage, limits};
 pub use sqlite::{
     Checked, Finding, History, JobQuery, Notice, Opened, Options, Page, Pruned, SqliteJournal,
-    TaskFilter, TaskQuery, check, copy, exists,
+    TaskFilter, TaskQuery, bytes_on_disk, check, copy, exists,
 };

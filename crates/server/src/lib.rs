@@ -31,6 +31,6 @@ mod timeline;
 
 pub use auth::{Caller, Gate, GateError};
 pub use listen::ConnectionLimits;
-pub use server::{Context, Server, ServerError, ServerOptions};
+pub use server::{Context, LogSwitch, Server, ServerError, ServerOptions};
 #[doc(hidden)]
 pub use session::hear_frames;

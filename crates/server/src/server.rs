@@ -1,5 +1,6 @@
 //! A server from its start to its end.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,23 @@ use crate::samples::FigureSamples;
 use crate::session::AgentService;
 use crate::settings::Settings;
 
+/// How what a server logs is changed while it runs, by whoever set the log up.
+#[derive(Clone)]
+pub struct LogSwitch(Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>);
+
+impl LogSwitch {
+    /// `set` takes what `--log` takes, and says what is wrong with it.
+    pub fn new(set: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(set))
+    }
+}
+
+impl fmt::Debug for LogSwitch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LogSwitch")
+    }
+}
+
 /// How a server is started.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
@@ -40,6 +58,8 @@ pub struct ServerOptions {
     pub limits: ConnectionLimits,
     /// Begin with a new journal where one was before and is gone.
     pub new_journal: bool,
+    /// How its log is changed while it runs; not at all when absent.
+    pub log: Option<LogSwitch>,
 }
 
 impl ServerOptions {
@@ -54,6 +74,7 @@ impl ServerOptions {
             settings: None,
             limits: ConnectionLimits::default(),
             new_journal: false,
+            log: None,
         }
     }
 }
@@ -116,6 +137,7 @@ pub struct Context {
     large_results: LargeResults,
     marks: RecentMarks,
     samples: FigureSamples,
+    log: Option<LogSwitch>,
     settings: Arc<Settings>,
     stop: watch::Sender<bool>,
 }
@@ -172,6 +194,20 @@ impl Context {
         &self.large_results
     }
 
+    /// Logs as much as `log` says from now on.
+    ///
+    /// # Errors
+    /// When it makes no sense, or nobody can change the log of this server.
+    pub fn set_log(&self, log: &str) -> Result<(), ApiError> {
+        let Some(LogSwitch(set)) = &self.log else {
+            let message = "the log of this server cannot be changed while it runs";
+            return Err(ApiError::new(ErrorCode::Conflict, message));
+        };
+        set(log).map_err(|wrong| ApiError::invalid(format!("log: {wrong}")))?;
+        tracing::info!(log, "the log was changed");
+        Ok(())
+    }
+
     /// What happened lately.
     pub(crate) fn marks(&self) -> &RecentMarks {
         &self.marks
@@ -194,6 +230,14 @@ impl Context {
             }
             tokio::time::sleep(EVERY).await;
         }
+    }
+
+    /// What the journal takes on disk: its file, and what of it is not in there yet.
+    pub(crate) async fn journal_bytes(&self) -> u64 {
+        let directory = self.facts.directory.clone();
+        let counted =
+            tokio::task::spawn_blocking(move || loxley_journal::bytes_on_disk(&directory));
+        counted.await.unwrap_or(0)
     }
 
     /// What clients are told to call.
@@ -305,6 +349,7 @@ impl Server {
             large_results: LargeResults::new(&options.directory),
             marks: RecentMarks::follow(handle.subscribe()),
             samples: FigureSamples::follow(handle.clone()),
+            log: options.log,
             settings: Arc::new(settings),
             facts: Arc::new(Facts {
                 url,

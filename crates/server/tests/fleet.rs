@@ -4,7 +4,10 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use loxley_api::{ErrorCode, JobState, RetryRequest, Role, TaskRequest, TaskState, TokenRequest};
+use loxley_agent::AgentError;
+use loxley_api::{
+    AgentState, ErrorCode, JobState, RetryRequest, Role, TaskRequest, TaskState, TokenRequest,
+};
 use loxley_engine::replay;
 use loxley_journal::{Options, SqliteJournal};
 use loxley_model::{Span, TaskId};
@@ -367,5 +370,36 @@ async fn a_drained_agent_finishes_what_it_has_and_ends_and_a_stopped_one_gives_i
     second.ended().await.unwrap();
     let task = server.handle.task(long.first_task).await.unwrap();
     assert_eq!(task.state, TaskState::Held, "nobody is left to do it");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_is_taken_and_a_server_that_nobody_knows_are_errors() {
+    let scratch = tempfile::tempdir().unwrap();
+    let server = TestServer::start(scratch.path()).await;
+    let first = server.agent("twin", 1);
+    while server.handle.agent_named("twin").await.is_err() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let Err(AgentError::Refused(why)) = server.agent("twin", 1).ended().await else {
+        panic!("two of one name");
+    };
+    assert!(why.contains("`twin` is connected"), "{why}");
+    // A label of more than 63 letters is in no directory, and no network is asked for it.
+    let mut options = server.options("lost", 1);
+    options.access.url = format!("https://{}.invalid:7420", "a".repeat(64));
+    let ended = TestAgent::start(options).ended().await;
+    let Err(AgentError::Unknown { host, .. }) = ended else {
+        panic!("it was found: {ended:?}");
+    };
+    assert!(host.ends_with(".invalid"));
+    first.stopper.stop();
+    first.ended().await.unwrap();
+    // It ended as it was told to, which is not being lost.
+    let state = async || server.handle.agents().await.unwrap()[0].state;
+    while state().await != AgentState::Left {
+        assert_ne!(state().await, AgentState::Lost);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     server.stop().await;
 }

@@ -4,9 +4,11 @@ use std::io::{self, IsTerminal};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use loxley_server::LogSwitch;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
+use tracing_subscriber::reload;
 
 /// What to say while running.
 #[derive(Debug, clap::Args)]
@@ -40,8 +42,8 @@ impl LogArgs {
         }
     }
 
-    /// From now on, everything that is logged goes to standard error.
-    pub(super) fn start(&self) -> Result<()> {
+    /// From now on, everything that is logged goes to standard error. What comes back changes how much that is.
+    pub(super) fn start(&self) -> Result<LogSwitch> {
         let targets: Targets = self
             .log
             .parse()
@@ -49,6 +51,7 @@ impl LogArgs {
         let lines = fmt::layer()
             .with_writer(io::stderr)
             .with_ansi(io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none());
+        let (targets, switch) = reload::Layer::new(targets);
         match self.log_format {
             Format::Text => tracing_subscriber::registry()
                 .with(lines.with_filter(targets))
@@ -57,6 +60,9 @@ impl LogArgs {
                 .with(lines.json().flatten_event(true).with_filter(targets))
                 .try_init()?,
         }
-        Ok(())
+        Ok(LogSwitch::new(move |log| {
+            let targets: Targets = log.parse().map_err(|wrong| format!("{wrong}"))?;
+            switch.reload(targets).map_err(|wrong| format!("{wrong}"))
+        }))
     }
 }

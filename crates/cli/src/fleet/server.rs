@@ -30,6 +30,7 @@ Examples:
   loxley server start --listen 0.0.0.0:7420 --host fleet.example.org
   loxley server info
   loxley server health                      what is wrong, and what to do about it
+  loxley server log debug                   say more in its log, until its next start
   loxley server token create ci --role submit --out ci.json
   loxley server drain                       take nothing new, finish what there is, then end
 
@@ -46,6 +47,7 @@ enum Command {
     Health(HealthArgs),
     Drain(DrainArgs),
     Stop(StopArgs),
+    Log(LogArgs),
     Token(TokenArgs),
 }
 
@@ -80,6 +82,19 @@ struct DrainArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  loxley server stop && loxley server start")]
 struct StopArgs {
+    #[command(flatten)]
+    plain: PlainArgs,
+}
+
+/// Have the server log more, or less, until its next start.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  loxley server log debug\n  loxley server log info,loxley_server=trace\n  loxley server log info"
+)]
+struct LogArgs {
+    /// How much: error, warn, info, debug, trace; or for parts, as in info,loxley_server=debug.
+    #[arg(value_name = "LEVEL")]
+    level: String,
     #[command(flatten)]
     plain: PlainArgs,
 }
@@ -162,6 +177,15 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
             let info = client.call(async |client| client.stop_server().await)?;
             let message = "the server ends; everything accepted goes on at its next start";
             told(&info, &args.plain, message, out)
+        }
+        Command::Log(args) => {
+            let client = args.plain.connect.client()?;
+            let set = client.call(async |client| client.set_log(&args.level).await)?;
+            match args.plain.json {
+                true => print_json(out, &set)?,
+                false => writeln!(io::stderr(), "the server logs `{}` from now on", set.log)?,
+            }
+            Ok(Exit::Done)
         }
         Command::Token(args) => token(args, out),
     }

@@ -39,5 +39,5 @@ pub use check::{Checked, Finding, check};
 pub use copy::copy;
 pub use engine::SqliteJournal;
 pub use history::{History, JobQuery, Page, TaskFilter, TaskQuery};
-pub use open::{Notice, Opened, Options, exists};
+pub use open::{Notice, Opened, Options, bytes_on_disk, exists};
 pub use prune::Pruned;

@@ -117,6 +117,14 @@ pub fn exists(directory: &Path) -> bool {
         .any(|file| directory.join(file).exists())
 }
 
+/// What the journal in `directory` takes on disk, with what of it is not in its file yet.
+#[must_use]
+pub fn bytes_on_disk(directory: &Path) -> u64 {
+    let files = FILES.iter();
+    let lengths = files.filter_map(|file| directory.join(file).metadata().ok());
+    lengths.map(|file| file.len()).sum()
+}
+
 impl SqliteJournal {
     /// Opens the journal in `directory` to write it; makes directory and journal if
     /// [`Options::create`] says so.

@@ -5,10 +5,11 @@ use std::fmt::{self, Write};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
-use loxley_api::{AgentInfo, BalanceFigure, Figures, FleetInfo};
+use loxley_api::{AgentInfo, AgentState, BalanceFigure, Figures, FleetInfo, ServerInfo};
 
 use super::extract::Refusal;
 use crate::Context;
+use crate::decider::CommitTimes;
 
 /// The figures in the text format of Prometheus.
 #[utoipa::path(
@@ -37,6 +38,14 @@ pub(super) async fn metrics(State(context): State<Context>) -> Result<impl IntoR
         "How long a write to the journal takes at present",
         context.handle.commit_ns() as f64 / 1e9,
     );
+    page.commits(&context.handle.commit_times());
+    // A journal that is elsewhere has no files here.
+    let bytes = context.journal_bytes().await;
+    if bytes > 0 {
+        let help = "What the journal takes on disk";
+        page.gauge("loxley_journal_bytes", help, bytes);
+    }
+    page.server(&context.info().await?);
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], page.text))
 }
@@ -233,6 +242,33 @@ impl Page {
         }
     }
 
+    fn server(&mut self, server: &ServerInfo) {
+        let name = "loxley_build_info";
+        self.head(name, "The version of the program", "gauge");
+        self.value(name, &[("version", &server.version)], 1);
+        self.gauge(
+            "loxley_start_time_seconds",
+            "When the server started, in seconds since 1970",
+            server.started_unix_ms as f64 / 1000.0,
+        );
+    }
+
+    /// How long writes to the journal took, as a histogram.
+    fn commits(&mut self, times: &CommitTimes) {
+        let name = "loxley_journal_commit_duration_seconds";
+        self.head(name, "How long writes to the journal took", "histogram");
+        let bucket = format!("{name}_bucket");
+        let mut below = 0;
+        for (bound, count) in CommitTimes::BOUNDS_SEC.iter().zip(times.counts) {
+            below += count;
+            self.value(&bucket, &[("le", &bound.to_string())], below);
+        }
+        let all: u64 = times.counts.iter().sum();
+        self.value(&bucket, &[("le", "+Inf")], all);
+        self.value(&format!("{name}_sum"), &[], times.sum_ns as f64 / 1e9);
+        self.value(&format!("{name}_count"), &[], all);
+    }
+
     /// From queued to started, as a histogram.
     fn waits(&mut self, fleet: &FleetInfo) {
         let name = "loxley_task_wait_seconds";
@@ -248,7 +284,36 @@ impl Page {
     }
 
     fn agents(&mut self, agents: &[AgentInfo]) {
-        let columns: [Column; 6] = [
+        let name = "loxley_agents_by_state";
+        self.head(
+            name,
+            "Agents that are here or were in the last day",
+            "gauge",
+        );
+        for state in AgentState::ALL {
+            let count = agents.iter().filter(|agent| agent.state == state).count();
+            self.value(name, &[("state", state.name())], count);
+        }
+        self.vitals(agents);
+        let columns: [Column; 9] = [
+            (
+                "loxley_agent_speed",
+                "The speed of an agent as learned; 1 runs a task in its expected cost",
+                "gauge",
+                |agent| agent.speed,
+            ),
+            (
+                "loxley_agent_throttle_ratio",
+                "How much an agent says it is slowed down",
+                "gauge",
+                |agent| agent.throttle,
+            ),
+            (
+                "loxley_agent_round_trip_seconds",
+                "The round trip to an agent",
+                "gauge",
+                |agent| agent.round_trip_sec.unwrap_or_default(),
+            ),
             (
                 "loxley_agent_queue_length",
                 "Tasks on an agent's queue",
@@ -257,9 +322,9 @@ impl Page {
             ),
             (
                 "loxley_agent_running",
-                "Tasks that an agent has in hand",
+                "Tasks that run on an agent",
                 "gauge",
-                |agent| agent.running.len() as f64,
+                |agent| agent.started as f64,
             ),
             (
                 "loxley_agent_slots",
@@ -290,6 +355,39 @@ impl Page {
             self.head(name, help, kind);
             for agent in agents {
                 self.value(name, &[("agent", &agent.name)], value(agent));
+            }
+        }
+    }
+
+    /// What agents say of their machines. What one does not say has no line.
+    fn vitals(&mut self, agents: &[AgentInfo]) {
+        for (vital, name, help) in [
+            (
+                "load",
+                "loxley_agent_load",
+                "The load average of an agent's machine",
+            ),
+            (
+                "memory_available_bytes",
+                "loxley_agent_memory_available_bytes",
+                "Memory that an agent's machine has left",
+            ),
+            (
+                "cpu_pressure",
+                "loxley_agent_cpu_pressure_ratio",
+                "The share of time in which something waited for a processor of an agent's machine",
+            ),
+            (
+                "memory_pressure",
+                "loxley_agent_memory_pressure_ratio",
+                "The share of time in which something waited for memory of an agent's machine",
+            ),
+        ] {
+            self.head(name, help, "gauge");
+            for agent in agents {
+                if let Some(value) = agent.vitals.get(vital) {
+                    self.value(name, &[("agent", &agent.name)], value);
+                }
             }
         }
     }

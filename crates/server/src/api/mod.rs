@@ -114,6 +114,7 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(server::drain))
         .routes(routes!(server::stop))
         .routes(routes!(server::reload))
+        .routes(routes!(server::set_log))
         .routes(routes!(tokens::list))
         .routes(routes!(tokens::create))
         .routes(routes!(tokens::revoke))

@@ -4,8 +4,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use loxley_api::{
-    ApiError, ConfigRequest, ErrorBody, FigureHistory, Figures, Health, ServerInfo, Timeline,
-    TimelineFilter,
+    ApiError, ConfigRequest, ErrorBody, FigureHistory, Figures, Health, LogRequest, ServerInfo,
+    Timeline, TimelineFilter,
 };
 use serde::Deserialize;
 
@@ -114,6 +114,23 @@ async fn in_force(context: &Context) -> Result<Json<ConfigRequest>, Refusal> {
     let config = context.handle.config().await?;
     let yaml = loxley_config::server_yaml(&config, &context.settings());
     Ok(Json(ConfigRequest { yaml }))
+}
+
+/// Log more, or less, from now on, until the next start.
+#[utoipa::path(
+    put, path = "/v1/log", tag = "server", request_body = LogRequest,
+    responses(
+        (status = 200, description = "What is in force now.", body = LogRequest),
+        (status = 400, description = "It makes no sense.", body = ErrorBody),
+        (status = 409, description = "The log of this server cannot be changed.", body = ErrorBody),
+    )
+)]
+pub(super) async fn set_log(
+    State(context): State<Context>,
+    Body(request): Body<LogRequest>,
+) -> Result<Json<LogRequest>, Refusal> {
+    context.set_log(&request.log)?;
+    Ok(Json(request))
 }
 
 /// Take no more jobs, finish those that are there, then end.

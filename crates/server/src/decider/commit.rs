@@ -295,6 +295,7 @@ impl Committer {
                 tracing::error!(%error, position = self.position.0, "a write to the journal failed");
             })?;
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.progress.note_commit(took);
         let commit_ns = &self.progress.commit_ns;
         let before = commit_ns.load(Ordering::Relaxed);
         let mean = if before == 0 {

@@ -20,7 +20,7 @@ use loxley_policy::{Config, Selection};
 use loxley_protocol as wire;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
-use super::{Decider, Link, Progress, Request, Told};
+use super::{CommitTimes, Decider, Link, Progress, Request, Told};
 use crate::outputs::Outputs;
 use crate::timeline::{self, TimelineIndex};
 
@@ -654,6 +654,12 @@ impl Handle {
     #[must_use]
     pub fn commit_ns(&self) -> u64 {
         self.progress.commit_ns.load(Ordering::Relaxed)
+    }
+
+    /// How long writes to the journal took since the server started.
+    #[must_use]
+    pub fn commit_times(&self) -> CommitTimes {
+        self.progress.commit_times()
     }
 
     /// Everything that happens from now on.

@@ -147,8 +147,46 @@ pub(crate) struct Progress {
     pub(crate) position: AtomicU64,
     /// How long a write takes, in nanoseconds, recent ones counting more.
     pub(crate) commit_ns: AtomicU64,
+    /// How long writes took, by bucket, and all together.
+    commit_buckets: [AtomicU64; CommitTimes::BOUNDS_SEC.len() + 1],
+    commit_sum_ns: AtomicU64,
     /// Whether no more jobs are accepted.
     pub(crate) draining: AtomicBool,
+}
+
+impl Progress {
+    fn note_commit(&self, took_ns: u64) {
+        let bounds = CommitTimes::BOUNDS_SEC.iter();
+        let place = bounds
+            .take_while(|bound| took_ns as f64 > **bound * 1e9)
+            .count();
+        self.commit_buckets[place].fetch_add(1, Ordering::Relaxed);
+        self.commit_sum_ns.fetch_add(took_ns, Ordering::Relaxed);
+    }
+
+    fn commit_times(&self) -> CommitTimes {
+        let counts = self.commit_buckets.each_ref();
+        CommitTimes {
+            counts: counts.map(|count| count.load(Ordering::Relaxed)),
+            sum_ns: self.commit_sum_ns.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// How long writes to the journal took since the server started.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CommitTimes {
+    /// How many took at most as long as each bound and longer than the one before; at the end, longer than all.
+    pub counts: [u64; Self::BOUNDS_SEC.len() + 1],
+    /// All together.
+    pub sum_ns: u64,
+}
+
+impl CommitTimes {
+    /// From a disk in memory to one that is about to fail.
+    pub const BOUNDS_SEC: [f64; 10] = [
+        0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0,
+    ];
 }
 
 /// An engine at work. Dropping it does not end the engine: [`Running::stop`] does.

@@ -88,13 +88,14 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
             }
         },
     };
-    args.logs.start()?;
+    let log = args.logs.start()?;
     let options = ServerOptions {
         url: args.host.as_deref().map(|host| url(host, args.listen)),
         listen: args.listen,
         config,
         settings,
         new_journal: args.new,
+        log: Some(log),
         ..ServerOptions::new(directory)
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()

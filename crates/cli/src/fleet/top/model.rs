@@ -355,7 +355,7 @@ impl Model {
 }
 
 fn agent_row(agent: &AgentInfo) -> Row {
-    let busy = agent.running.len();
+    let busy = usize::try_from(agent.started).unwrap_or(usize::MAX);
     let width = 8;
     let slots = agent.slots.max(1) as usize;
     let filled = (busy.min(slots) * width).div_ceil(slots);
