@@ -38,6 +38,8 @@ const KEEP_ALIVE_TIME: Duration = Duration::from_secs(10);
 const EARLY_BEAT: Duration = Duration::from_millis(50);
 /// How long an agent that ends now waits for the server to take in what came of its tasks.
 const LEAVE_TIME: Duration = Duration::from_secs(10);
+/// How long an agent that has nothing more to say waits for the server to hang up.
+const GOODBYE_TIME: Duration = Duration::from_secs(2);
 /// For how long an agent is held to be short of what the system refused it.
 const SHORT_TIME: Duration = Duration::from_secs(10);
 /// How long an agent waits for its name to become free.
@@ -214,7 +216,15 @@ impl Conversation {
         if let Some(end) = talk.obey(farewell) {
             return Ok(end);
         }
-        talk.go_on(&mut inbox).await
+        let end = talk.go_on(&mut inbox).await?;
+        if matches!(end, End::Over) {
+            // That we leave is said and may not be sent yet: who hangs up now is taken for silent, and then for lost. With
+            // nothing more to come from us, the server hangs up.
+            drop(talk);
+            let hangs_up = async { while let Ok(Some(_)) = inbox.message().await {} };
+            let _ = tokio::time::timeout(GOODBYE_TIME, hangs_up).await;
+        }
+        Ok(end)
     }
 
     fn hello(&self) -> wire::Hello {
