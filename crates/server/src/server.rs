@@ -26,7 +26,9 @@ use crate::settings::Settings;
 
 /// How what a server logs is changed while it runs, by whoever set the log up.
 #[derive(Clone)]
-pub struct LogSwitch(Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>);
+pub struct LogSwitch(Arc<SetLog>);
+
+type SetLog = dyn Fn(&str) -> Result<(), String> + Send + Sync;
 
 impl LogSwitch {
     /// `set` takes what `--log` takes, and says what is wrong with it.

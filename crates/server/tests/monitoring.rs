@@ -133,7 +133,11 @@ fn look_with_promtool(arguments: &[&str], input: Option<&str>) {
         .stderr(Stdio::piped())
         .spawn();
     let Ok(mut tool) = started else {
-        println!("SKIPPED: no promtool (Debian: prometheus), nobody has checked {arguments:?}");
+        let mut note = std::io::stderr();
+        let _ = writeln!(
+            note,
+            "SKIPPED: no promtool (Debian: prometheus): {arguments:?}"
+        );
         return;
     };
     let text = input.unwrap_or_default().as_bytes();

@@ -2,10 +2,10 @@
 
 use std::io::{self, IsTerminal};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use loxley_server::LogSwitch;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::reload;
@@ -44,10 +44,8 @@ impl LogArgs {
 
     /// From now on, everything that is logged goes to standard error. What comes back changes how much that is.
     pub(super) fn start(&self) -> Result<LogSwitch> {
-        let targets: Targets = self
-            .log
-            .parse()
-            .with_context(|| format!("--log {}", self.log))?;
+        let targets =
+            parse_targets(&self.log).map_err(|wrong| anyhow!("--log {}: {wrong}", self.log))?;
         let lines = fmt::layer()
             .with_writer(io::stderr)
             .with_ansi(io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none());
@@ -61,8 +59,39 @@ impl LogArgs {
                 .try_init()?,
         }
         Ok(LogSwitch::new(move |log| {
-            let targets: Targets = log.parse().map_err(|wrong| format!("{wrong}"))?;
-            switch.reload(targets).map_err(|wrong| format!("{wrong}"))
+            let targets = parse_targets(log)?;
+            switch.reload(targets).map_err(|wrong| wrong.to_string())
         }))
+    }
+}
+
+/// How much of what is logged. A word alone is a level: taken for the name of a part, a slip of the pen would silence all.
+fn parse_targets(text: &str) -> Result<Targets, String> {
+    let words = text.split(',').filter(|part| !part.contains('='));
+    for word in words {
+        let level: Result<LevelFilter, _> = word.trim().parse();
+        level
+            .map_err(|_| format!("`{word}` is no level: error, warn, info, debug, trace or off"))?;
+    }
+    text.parse().map_err(|wrong| format!("{wrong}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_targets;
+
+    #[test]
+    fn a_slip_of_the_pen_silences_nobody() {
+        for good in [
+            "debug",
+            "off",
+            "info,loxley_server=trace",
+            "loxley_agent=debug",
+        ] {
+            assert!(parse_targets(good).is_ok(), "{good}");
+        }
+        for bad in ["loud", "info,loxley_server", "loxley_server=loud"] {
+            assert!(parse_targets(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -300,8 +300,6 @@ fn read_secret(path: &Path) -> Result<String, DatabaseError> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a failure in a test is the message")]
-
     use super::*;
 
     fn parse(text: &str) -> Result<Address, DatabaseError> {

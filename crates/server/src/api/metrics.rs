@@ -194,7 +194,7 @@ impl Page {
         self.head(
             name,
             "From being ready to being given to an agent, in the last minutes",
-            "gauge",
+            "summary",
         );
         for (quantile, value) in [
             ("0.5", figures.assign_p50_sec),
