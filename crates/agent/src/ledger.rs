@@ -19,7 +19,7 @@ use loxley_exec::{
     Assignment, Captured, Checkpoint, Desk, End, Keep, Limits, OutputRule, Ran, Recipe, Reports,
     Status, Stopping, Stream, Streams, TaskCommand, Template, TemplateError, Urgency, Work,
 };
-use loxley_model::{Failure, Lease, Outcome, TaskId};
+use loxley_model::{Failure, Lease, Outcome, Priority, TaskId};
 use loxley_protocol as wire;
 use tokio::sync::Notify;
 
@@ -372,6 +372,10 @@ fn recipe(template: &wire::Template, is_array: bool) -> Result<Recipe, TemplateE
             lines: None,
         },
         hold: Duration::from_nanos(template.hold_ns),
+        priority: u8::try_from(template.priority)
+            .ok()
+            .and_then(|level| Priority::new(level).ok())
+            .unwrap_or_default(),
     })
 }
 

@@ -10,6 +10,8 @@
 //! waking it for each costs more than all it does for it; so the end of a short task that succeeded is kept
 //! back, for as long as its recipe says, while more tasks wait here than have ended.
 //!
+//! What waits here starts in the order of priority, and in the order in which it came within one.
+//!
 //! What must stay true: an end that is kept back is told before its slots run dry, and no later than the hold
 //! after the last one that was told, or when whatever the slot runs next turns out not to be short. Of a lease
 //! that was cancelled nothing is told any more; but nothing else is begun before its process is gone, for it may
@@ -167,7 +169,9 @@ impl Desk {
     pub fn assign(&self, assignments: impl IntoIterator<Item = Assignment>) {
         let mut state = self.lock();
         let before = state.waiting.len();
-        state.waiting.extend(assignments);
+        for assignment in assignments {
+            state.put(assignment);
+        }
         let arrived = state.waiting.len() - before;
         let idle = state.seats.iter().filter(|seat| seat.running.is_none());
         let woken = arrived.min(idle.count());
@@ -481,6 +485,17 @@ impl Desk {
 }
 
 impl DeskState {
+    /// Lays a task down before all that is less urgent.
+    fn put(&mut self, assignment: Assignment) {
+        let priority = assignment.command.recipe.priority;
+        let is_before = |other: &Assignment| other.command.recipe.priority >= priority;
+        if self.waiting.back().is_none_or(is_before) {
+            return self.waiting.push_back(assignment);
+        }
+        let at = self.waiting.partition_point(is_before);
+        self.waiting.insert(at, assignment);
+    }
+
     /// What lies on a closed desk came too late, and stays there. What lies here while a process ends that nobody
     /// wants may be the same task once more, and waits.
     fn take(&mut self, slot: usize) -> Option<Assignment> {

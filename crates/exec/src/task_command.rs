@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use loxley_model::{Lease, TaskId};
+use loxley_model::{Lease, Priority, TaskId};
 use loxley_template::{Filling, Template};
 
 use crate::checkpoint::Checkpoint;
@@ -35,6 +35,8 @@ pub struct Recipe {
     /// How late the end of a short one that succeeded may be told of while there is enough other work, so that
     /// many are told of at once; none where other tasks wait for it.
     pub hold: Duration,
+    /// What is more urgent starts first, of all that waits at the agent.
+    pub priority: Priority,
 }
 
 /// What a task does.

@@ -165,17 +165,22 @@ impl Agent {
     /// How many tasks it should have in hand beyond those it runs, so that it never waits for a round
     /// trip: as many as it finishes in one.
     pub(crate) fn backlog_depth(&self, depth_max: u32) -> u32 {
-        const ASSUMED_ROUND_TRIP: Span = Span::from_micros(200);
         let Some(mean) = self.record.mean_duration else {
             return depth_max.min(1);
         };
-        let round_trip = self.round_trip.max(ASSUMED_ROUND_TRIP);
+        let round_trip = self.likely_round_trip();
         let finished = (2 * round_trip.0).saturating_mul(self.slots.into()) / mean.0.max(1);
         let wanted = u32::try_from(finished)
             .unwrap_or(u32::MAX)
             .saturating_add(1);
         let unthrottled = f64::from(wanted.min(depth_max)) * (1.0 - self.throttle);
         unthrottled as u32
+    }
+
+    /// How long it takes to hear of an end and have the next task there.
+    pub(crate) fn likely_round_trip(&self) -> Span {
+        const ASSUMED: Span = Span::from_micros(200);
+        self.round_trip.max(ASSUMED)
     }
 
     pub(crate) fn is_alive(&self) -> bool {

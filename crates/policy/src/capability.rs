@@ -6,9 +6,10 @@ use alloc::vec::Vec;
 use loxley_model::Time;
 
 use crate::agents::Cohort;
-use crate::derived::{Derived, InFleetOrder};
+use crate::derived::Derived;
 use crate::facts::Facts;
 use crate::fleet::{Appetite, Fleet};
+use crate::fleet_order::InFleetOrder;
 use crate::placement::MILLION;
 use crate::refs::{ClassRef, CohortRef, TaskRef};
 use crate::task_classes::{CapabilityClass, TaskClasses, class_bit};

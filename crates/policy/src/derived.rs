@@ -6,22 +6,19 @@
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 
-use loxley_model::{Priority, SkillId};
+use loxley_model::SkillId;
 
 use crate::agents::Breaker;
 use crate::capability::Capabilities;
 use crate::facts::Facts;
 use crate::fleet::{Change, Fleet, InHand};
+use crate::fleet_order::FleetOrder;
 use crate::limits::Loads;
 use crate::paged::Paged;
 use crate::refs::{AgentRef, JobRef, TaskRef};
 use crate::task_classes::ClassIndex;
-use crate::tasks::{NO_CHAIN, OrderKey, State, Task};
-
-/// Tasks in the order in which the whole fleet should start them.
-pub(crate) type InFleetOrder = BTreeSet<(Reverse<Priority>, OrderKey, TaskRef)>;
+use crate::tasks::{State, Task};
 
 #[derive(Debug)]
 pub(crate) struct Derived {
@@ -30,8 +27,8 @@ pub(crate) struct Derived {
     pub(crate) index: ClassIndex,
     pub(crate) loads: Loads,
     pub(crate) capabilities: Capabilities,
-    /// Queued tasks with others behind them.
-    pub(crate) chained: InFleetOrder,
+    /// Queued tasks for which it matters what starts elsewhere.
+    pub(crate) order: FleetOrder,
     /// Skills that may be tried again, and where.
     pub(crate) probes: BTreeSet<(SkillId, AgentRef)>,
     pub(crate) counts: LiveCounts,
@@ -75,7 +72,7 @@ impl Derived {
             index: ClassIndex::of(&facts.classes),
             loads: Loads::of(&facts.limits),
             capabilities: Capabilities::of(&facts.classes),
-            chained: BTreeSet::new(),
+            order: FleetOrder::default(),
             probes: BTreeSet::new(),
             counts: LiveCounts::default(),
         };
@@ -163,10 +160,7 @@ impl Derived {
         hand.queue.push(&facts.tasks, task, facts.sort_of(this));
         hand.queued_cost += u128::from(this.queue_cost().0);
         self.loads.task_queued(class.user, class.group);
-        if this.slack != NO_CHAIN {
-            let (priority, key) = this.fleet_order();
-            self.chained.insert((priority, key, task));
-        }
+        self.order.insert(facts, task);
     }
 
     /// A task leaves the queue of its agent. Its stamp changes right after.
@@ -177,10 +171,7 @@ impl Derived {
         hand.queue.remove(&facts.tasks, task, facts.sort_of(this));
         hand.queued_cost -= u128::from(this.queue_cost().0);
         self.loads.task_unqueued(class.user, class.group);
-        if this.slack != NO_CHAIN {
-            let (priority, key) = this.fleet_order();
-            self.chained.remove(&(priority, key, task));
-        }
+        self.order.remove(facts, task);
     }
 
     /// An agent holds a lease.
@@ -225,8 +216,8 @@ impl Derived {
         if self.index != fresh.index {
             return Err("kinds");
         }
-        if self.chained != fresh.chained || self.probes != fresh.probes {
-            return Err("chains or probes");
+        if self.order != fresh.order || self.probes != fresh.probes {
+            return Err("the order of the fleet, or probes");
         }
         if !self.job_of.iter().eq(fresh.job_of.iter()) {
             return Err("jobs");

@@ -23,6 +23,7 @@ pub(crate) struct Marks {
     groups: Vec<GroupId>,
     offered: ClassBits,
     backlogs: Vec<AgentRef>,
+    urgent: Vec<TaskRef>,
 }
 
 /// What to look at next.
@@ -50,6 +51,8 @@ pub(crate) enum Step {
     LookAgain,
     /// An agent has room beyond its slots.
     FillBacklog(AgentRef),
+    /// An urgent task came to a queue: what is less urgent makes way.
+    MakeWay(TaskRef),
 }
 
 /// The kinds of step, in the order in which they are taken.
@@ -66,10 +69,11 @@ enum Kind {
     AskBack,
     LookAgain,
     FillBacklog,
+    MakeWay,
 }
 
 impl Kind {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::ReleaseHeld,
         Self::Place,
         Self::HandOver,
@@ -81,6 +85,7 @@ impl Kind {
         Self::AskBack,
         Self::LookAgain,
         Self::FillBacklog,
+        Self::MakeWay,
     ];
 }
 
@@ -134,6 +139,7 @@ impl Marks {
             Kind::AskBack => Some(Step::AskBack),
             Kind::LookAgain => Some(Step::LookAgain),
             Kind::FillBacklog => self.backlogs.pop().map(Step::FillBacklog),
+            Kind::MakeWay => self.urgent.pop().map(Step::MakeWay),
         };
         let is_done = match kind {
             Kind::Place => self.ready.is_empty(),
@@ -142,6 +148,7 @@ impl Marks {
             Kind::Feed => self.hungry.is_empty(),
             Kind::OpenGroup => self.groups.is_empty(),
             Kind::FillBacklog => self.backlogs.is_empty(),
+            Kind::MakeWay => self.urgent.is_empty(),
             _ => true,
         };
         self.clear_if(kind, is_done);
@@ -217,7 +224,7 @@ impl Scheduler {
     /// A task came to a queue: its agent may start it, or whoever is idle.
     pub(crate) fn mark_queued(&mut self, task: TaskRef) {
         let this = &self.facts.tasks[task];
-        let agent = this.agent;
+        let (agent, priority) = (this.agent, this.priority);
         let mut offered = 1 << class_bit(self.facts.admission_class_of(this).capability);
         let rules = &self.facts.config.work_stealing;
         // Where short queues are not robbed, one more task may free all that are on it.
@@ -225,6 +232,10 @@ impl Scheduler {
             offered |= self.derived.fleet.hand(agent).queue.any_classes();
         }
         self.marks.offer(offered);
+        if self.derived.fleet.hand(agent).unstarted > 0 && self.is_urgent(priority) {
+            self.marks.urgent.push(task);
+            self.marks.set(Kind::MakeWay);
+        }
         self.mark_agent(agent);
     }
 }

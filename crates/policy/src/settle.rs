@@ -10,14 +10,16 @@
 //!    anything is started, so that the most urgent are seen first.
 //! 2. Tasks that were given back go to whom they were asked back for.
 //! 3. Agents fill their free slots with what is theirs: the copy of a slow task if that is more urgent
-//!    than all they have, the longest chain of the fleet if that comes first, their own queue.
+//!    than all they have, what the whole fleet should start next if that comes first, their own queue.
 //! 4. Agents with slots still free take from others: by the rules of stealing; what users' shares kept
 //!    back; as a last resort what has moved often enough or is protected, since they can start it now
 //!    and its own agent cannot; then they ask for something back that lies in another agent's hands; then
 //!    they run second copies.
 //! 5. A place in a group that came free goes to who was turned away; tasks that came to queues are offered to whoever was idle before.
-//! 6. Only what nobody could start by now goes into the hands of an agent ahead of its time: binding it
-//!    late costs nothing, since it would wait anyway.
+//! 6. Only what nobody could start by now goes into the hands of an agent ahead of its time, and only what is
+//!    short ([`Binding::AheadOfTime`](crate::dispatch::Binding)): whatever is long or has others behind it is bound
+//!    when a slot is free, since by then something better may have come for that slot.
+//! 7. What lies in an agent's hands and would start before an urgent task that waits there is asked back.
 
 use alloc::vec::Vec;
 
@@ -25,6 +27,7 @@ use loxley_model::{GroupId, Priority};
 
 use crate::admission::Shares;
 use crate::cache_warm::FEW_AGENTS;
+use crate::dispatch::Binding;
 use crate::marks::{Handover, Step};
 use crate::refs::{AgentRef, CohortRef, TaskRef};
 use crate::scheduler::report;
@@ -54,6 +57,7 @@ impl Scheduler {
                     }
                 }
                 Step::FillBacklog(agent) => self.fill_backlog(agent, actions),
+                Step::MakeWay(task) => self.make_way(task, actions),
             }
         }
     }
@@ -148,8 +152,8 @@ impl Scheduler {
         let shares = self.shares();
         while self.is_idle(agent) {
             let given = self.start_urgent_copy(agent, actions)
-                || self.start_longest_chain(agent, shares, actions)
-                || self.start_own(agent, shares, actions);
+                || self.start_first_of_fleet(agent, shares, actions)
+                || self.start_own(agent, shares, Binding::ToStart, actions);
             if !given {
                 return self.marks.feed(agent);
             }
@@ -181,9 +185,10 @@ impl Scheduler {
     /// on its own.
     fn take_from_others(&mut self, agent: AgentRef, actions: &mut Vec<Action>) -> bool {
         let shares = self.shares();
-        self.steal(agent, Theft::ByTheRules, shares, actions)
+        self.start_first_of_fleet(agent, shares, actions)
+            || self.steal(agent, Theft::ByTheRules, shares, actions)
             || (shares == Shares::Enforced
-                && (self.start_own(agent, Shares::Ignored, actions)
+                && (self.start_own(agent, Shares::Ignored, Binding::ToStart, actions)
                     || self.steal(agent, Theft::ByTheRules, Shares::Ignored, actions)))
             || self.steal(agent, Theft::LastResort, Shares::Ignored, actions)
     }
@@ -233,9 +238,10 @@ impl Scheduler {
             return;
         }
         let (shares, before) = (self.shares(), self.room(agent));
+        let mut bind =
+            |this: &mut Self, shares| this.start_own(agent, shares, Binding::AheadOfTime, actions);
         while self.room(agent) > 0
-            && (self.start_own(agent, shares, actions)
-                || (shares == Shares::Enforced && self.start_own(agent, Shares::Ignored, actions)))
+            && (bind(self, shares) || (shares == Shares::Enforced && bind(self, Shares::Ignored)))
         {
         }
         // Something that it had not started yet has to wait now: somebody idle may do that instead.
@@ -245,8 +251,14 @@ impl Scheduler {
     }
 
     /// Gives an agent the next task of its own queue that may start.
-    fn start_own(&mut self, agent: AgentRef, shares: Shares, actions: &mut Vec<Action>) -> bool {
-        let Some(task) = self.next_own(agent, shares) else {
+    fn start_own(
+        &mut self,
+        agent: AgentRef,
+        shares: Shares,
+        binding: Binding,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let Some(task) = self.next_own(agent, shares, binding) else {
             return false;
         };
         let reason = self.facts.tasks[task].reason;
@@ -259,17 +271,33 @@ impl Scheduler {
         true
     }
 
+    /// An urgent task waits on the queue of an agent whose slots are taken: of what lies in its hands and
+    /// would start before it, one that is less urgent is asked back.
+    fn make_way(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
+        let queued = self.facts.tasks.get(task).filter(|task| task.is_queued());
+        let Some((agent, priority)) = queued.map(|task| (task.agent, task.priority)) else {
+            return;
+        };
+        let limit = self.facts.config.performance.max_concurrent_steals;
+        if self.derived.counts.retracts >= limit || !self.facts.agents[agent].is_alive() {
+            return;
+        }
+        if let Some(other) = self.unstarted_below(agent, priority) {
+            self.retract(other, None, false, actions);
+        }
+    }
+
     /// Gives an agent the task that the whole fleet should start next, if it may have it.
-    fn start_longest_chain(
+    fn start_first_of_fleet(
         &mut self,
         agent: AgentRef,
         shares: Shares,
         actions: &mut Vec<Action>,
     ) -> bool {
-        if self.derived.chained.is_empty() {
+        if self.derived.order.is_empty() {
             return false;
         }
-        let Some(task) = self.longest_chain_elsewhere(agent, shares) else {
+        let Some(task) = self.first_elsewhere(agent, shares) else {
             return false;
         };
         let from = self.facts.agents[self.facts.tasks[task].agent].id;

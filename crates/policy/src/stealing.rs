@@ -4,9 +4,10 @@
 //! questions and acts on the answers.
 
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use loxley_balance::Delay;
-use loxley_model::{AgentId, Span};
+use loxley_model::{AgentId, Priority, Span};
 
 use crate::admission::{Admission, Bar, Shares};
 use crate::derived::Derived;
@@ -245,20 +246,42 @@ impl Scheduler {
         Some(best.is_some())
     }
 
-    /// The task in the holder's hands, not started, that the thief could start now: the latest.
+    /// The task in the holder's hands, not started, that the thief could start now: the most urgent, and of
+    /// those the latest.
     pub(crate) fn unstarted_loot(&self, holder: AgentRef, thief: AgentRef) -> Option<TaskRef> {
-        let in_hand = self.derived.fleet.hand(holder).in_hand().iter().rev();
-        in_hand.map(|held| held.task).find(|task| {
+        let may_have = |task: &TaskRef| {
             let this = &self.facts.tasks[*task];
             let class = self.facts.admission_class_of(this).capability;
             // The group and the user already count this task: moving it changes nothing there.
             let bar = self.bar(thief, this.admission_class, Shares::Ignored);
-            this.state == State::Leased
-                && this.agent == holder
-                && !this.is_on_its_way()
-                && (self.may_rescue() || !self.is_protected(this.priority))
+            (self.may_rescue() || !self.is_protected(this.priority))
                 && !matches!(bar, Some(Bar::Room | Bar::Reserved))
                 && self.is_capable(class, self.facts.agents[thief].cohort)
+        };
+        self.unstarted(holder)
+            .filter(may_have)
+            .max_by_key(|task| self.facts.tasks[*task].priority)
+    }
+
+    /// What in the hands of an agent has not started and is less urgent than this: the latest of the least
+    /// urgent.
+    pub(crate) fn unstarted_below(&self, holder: AgentRef, than: Priority) -> Option<TaskRef> {
+        let hand = self.derived.fleet.hand(holder);
+        if hand.backlog(&self.facts.agents[holder]) == 0 {
+            return None;
+        }
+        let priority = |task: &TaskRef| self.facts.tasks[*task].priority;
+        self.unstarted(holder)
+            .filter(|task| priority(task) < than)
+            .max_by_key(|task| Reverse(priority(task)))
+    }
+
+    /// What in the hands of an agent has not started, and is not asked back, the latest last.
+    fn unstarted(&self, holder: AgentRef) -> impl Iterator<Item = TaskRef> {
+        let in_hand = self.derived.fleet.hand(holder).in_hand().iter();
+        in_hand.map(|held| held.task).filter(move |task| {
+            let this = &self.facts.tasks[*task];
+            this.state == State::Leased && this.agent == holder && !this.is_on_its_way()
         })
     }
 

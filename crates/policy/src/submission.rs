@@ -1,6 +1,7 @@
 //! Tasks come in: all of a submission, or none.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use loxley_model::{
@@ -24,7 +25,8 @@ const ERRORS_MAX: usize = 100;
 pub(crate) struct Checked {
     /// Dependencies within the submission, none if there are no edges.
     graph: Option<Graph>,
-    /// The length of the longest chain from each task; empty without edges.
+    /// The length of the longest chain from each task, its own cost included; empty without edges, if all cost
+    /// the same as far as anybody knows.
     chains: Vec<u64>,
     /// Edges from earlier tasks: position of the task, and what it waits for.
     earlier: Vec<(u32, TaskRef)>,
@@ -68,6 +70,9 @@ impl Scheduler {
             }
         }
         if errors.is_empty() {
+            if glance.may_differ && checked.chains.is_empty() {
+                checked.chains = self.costs_if_they_differ(tasks);
+            }
             return true;
         }
         errors.truncate(ERRORS_MAX);
@@ -94,7 +99,8 @@ impl Scheduler {
         let graph = Graph::new(tasks.len(), &pairs);
         match graph.order() {
             Ok(order) => {
-                checked.chains = graph.longest_chains(&order, |at| self.likely_cost(&tasks[at]).0);
+                let costs: Vec<u64> = tasks.iter().map(|task| self.likely_cost(task)).collect();
+                checked.chains = graph.longest_chains(&order, |at| costs[at]);
                 checked.graph = Some(graph);
             }
             Err(circle) => {
@@ -110,11 +116,18 @@ impl Scheduler {
             are_consecutive: first.checked_add(tasks.len() as u64).is_some(),
             are_new: true,
             are_plain: true,
+            may_differ: false,
         };
+        let mut last = tasks.first();
         for (at, task) in (0..).zip(tasks) {
             glance.are_consecutive &= task.id.0 == first.wrapping_add(at);
             glance.are_new &= self.facts.ids.known(task.id) == Known::Unused;
             glance.are_plain &= is_plain(task);
+            let like_last = |last: &TaskSpec| {
+                last.cost == task.cost
+                    && (last.cost.is_some() || Arc::ptr_eq(&last.kind, &task.kind))
+            };
+            glance.may_differ |= !last.replace(task).is_some_and(like_last);
         }
         glance
     }
@@ -231,9 +244,21 @@ impl Scheduler {
     }
 
     /// What a task is expected to cost: as declared, else as its kind did lately, else the mean.
-    fn likely_cost(&self, spec: &TaskSpec) -> Span {
-        spec.cost
-            .unwrap_or(Span(self.facts.mean_cost.max(1.0) as u64))
+    fn likely_cost(&mut self, spec: &TaskSpec) -> u64 {
+        let known = spec.cost.or_else(|| {
+            let kind = self.derived.index.kind(&mut self.facts.classes, &spec.kind);
+            self.facts.classes.kind_at(kind).durations.median()
+        });
+        known.map_or(self.facts.mean_cost.max(1.0) as u64, |cost| cost.0)
+    }
+
+    /// What each task is expected to cost; nothing if that is the same for all. The longest come first then:
+    /// what is long and starts last, everybody waits for.
+    #[inline(never)]
+    fn costs_if_they_differ(&mut self, tasks: &[TaskSpec]) -> Vec<u64> {
+        let costs: Vec<u64> = tasks.iter().map(|task| self.likely_cost(task)).collect();
+        let differ = costs.windows(2).any(|pair| pair[0] != pair[1]);
+        if differ { costs } else { Vec::new() }
     }
 
     fn accept(
@@ -244,7 +269,7 @@ impl Scheduler {
         actions: &mut Vec<Action>,
     ) {
         if checked.is_plain {
-            return self.accept_plain(job, specs, actions);
+            return self.accept_plain(job, specs, &checked.chains, actions);
         }
         let mut places = self.insert_all(job, specs, checked, actions);
         if checked.has_links() {
@@ -252,9 +277,9 @@ impl Scheduler {
                 let this = &self.facts.tasks[*task];
                 this.state == State::Waiting && this.dependencies_left == 0
             });
-            if checked.graph.is_some() {
-                self.put_in_order(&mut places);
-            }
+        }
+        if !checked.chains.is_empty() {
+            self.put_in_order(&mut places);
         }
         for task in places {
             self.make_ready(task);
@@ -262,12 +287,29 @@ impl Scheduler {
     }
 
     /// Takes in tasks that wait for nothing.
-    fn accept_plain(&mut self, job: JobSpec, specs: &[TaskSpec], actions: &mut Vec<Action>) {
+    fn accept_plain(
+        &mut self,
+        job: JobSpec,
+        specs: &[TaskSpec],
+        costs: &[u64],
+        actions: &mut Vec<Action>,
+    ) {
         let Some(owner) = self.begin_accepting(job, specs.len(), actions) else {
             return;
         };
-        for (position, spec) in (0..).zip(specs) {
-            let task = self.insert_task(owner, spec, position, 0);
+        if costs.is_empty() {
+            for (position, spec) in (0..).zip(specs) {
+                let task = self.insert_task(owner, spec, position, 0);
+                self.mark_ready(task, None);
+            }
+            return;
+        }
+        let specs = (0..).zip(specs).zip(costs);
+        let mut places: Vec<TaskRef> = specs
+            .map(|((position, spec), cost)| self.insert_task(owner, spec, position, *cost))
+            .collect();
+        self.put_in_order(&mut places);
+        for task in places {
             self.mark_ready(task, None);
         }
     }
@@ -484,6 +526,8 @@ struct Glance {
     are_new: bool,
     /// All are plain.
     are_plain: bool,
+    /// Some may cost more than others.
+    may_differ: bool,
 }
 
 /// Where each id of a submission is.
@@ -535,7 +579,6 @@ impl Positions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::sync::Arc;
     use alloc::vec;
     use loxley_model::TaskKind;
 

@@ -57,7 +57,8 @@ pub(crate) enum State {
 /// The cost of a task of which nothing is known.
 pub(crate) const UNKNOWN_COST: Span = Span::from_millis(100);
 
-/// The slack of a task that nothing waits for in its submission.
+/// The slack of a task of which nothing says when it should start: nothing waits for it in its submission, and it
+/// costs the same as the others.
 pub(crate) const NO_CHAIN: u64 = u64::MAX;
 
 /// No edge: the end of a list.
@@ -72,7 +73,8 @@ pub(crate) struct Task {
     pub(crate) id: TaskId,
     /// Which task this is of all that ever came, from 1; 0 marks a vacant place of the table.
     pub(crate) arrival: u64,
-    /// `NO_CHAIN` minus the length of the longest chain of tasks that begins here.
+    /// `NO_CHAIN` minus the length of the longest chain of tasks that begins here; without dependents, minus its
+    /// own cost, where those of its submission differ.
     pub(crate) slack: u64,
     /// The expected cost; `Span::MAX` when nobody knows.
     pub(crate) cost: Span,

@@ -273,8 +273,8 @@ fn a_task_that_came_under_protection_while_it_was_asked_back_is_not_stolen() {
             ..AgentSpec::new(AgentId(id), SkillSet::none())
         };
         let slow = world.join_spec(keep_full(1));
-        world.submit_one(&[], 4);
-        let asked = world.submit_one(&[], 4);
+        world.submit_short(4);
+        let asked = world.submit_short(4);
         let (_, lease) = world.given(slow).expect("it is kept full");
         world.join_spec(keep_full(2));
         if protect {
@@ -360,4 +360,122 @@ fn a_tick_ends_at_the_end_of_time_and_without_pauses_between_passes() {
         }
         assert!(actions.len() < 20, "{actions:?}");
     }
+}
+
+fn kept_full(id: u64) -> AgentSpec {
+    AgentSpec {
+        dispatch: Dispatch::KeepFull,
+        ..AgentSpec::new(AgentId(id), SkillSet::none())
+    }
+}
+
+fn task_of(world: &mut World, cost: Span, priority: u8) -> TaskSpec {
+    let mut task = world.new_task(&[], priority);
+    task.cost = Some(cost);
+    task
+}
+
+/// What agents were given by the last input, in that order.
+fn assigned(world: &World) -> Vec<TaskId> {
+    let assigned = world.last.iter().filter_map(|action| match action {
+        Action::Assign { task, .. } => Some(*task),
+        _ => None,
+    });
+    assigned.collect()
+}
+
+#[test]
+fn of_independent_tasks_the_longest_starts_first_wherever_it_is_listed() {
+    let mut world = World::new(Config::default());
+    for id in 1..=2 {
+        world.join_spec(kept_full(id));
+    }
+    let mut tasks: Vec<TaskSpec> = (0..12)
+        .map(|_| task_of(&mut world, Span::from_millis(400), 3))
+        .collect();
+    let long = task_of(&mut world, Span::from_secs(4), 3);
+    let long_id = long.id;
+    tasks.push(long);
+    world.submit(tasks);
+    let started = assigned(&world);
+    assert_eq!(started.len(), 2, "long tasks are not bound ahead of time");
+    assert!(started.contains(&long_id));
+}
+
+#[test]
+fn an_agent_takes_what_the_whole_fleet_should_start_next() {
+    let mut world = World::new(Config::default());
+    let agents = [1, 2].map(|id| world.join_spec(kept_full(id)));
+    let costs = [9, 8, 7, 6, 5, 4];
+    let tasks = costs.map(|secs| task_of(&mut world, Span::from_secs(secs), 3));
+    let ids = tasks.clone().map(|task| task.id);
+    world.submit(tasks.to_vec());
+    // One agent does all the rest, although half of it was placed on the queue of the other.
+    let mut next = world.given(agents[1]).or(world.given(agents[0])).unwrap();
+    for expected in &ids[2..] {
+        world.finish(next);
+        assert_eq!(assigned(&world), [*expected]);
+        next = agents.iter().find_map(|agent| world.given(*agent)).unwrap();
+    }
+}
+
+#[test]
+fn a_task_of_a_limited_group_does_not_take_its_place_while_it_waits_at_an_agent() {
+    let mut world = World::new(Config::default());
+    let group = GroupId(0);
+    world.group_limits.insert(group, 1);
+    world.handle(Input::GroupLimitSet { group, limit: 1 });
+    let busy = world.join_spec(kept_full(1));
+    world.submit_short(3);
+    let kind = TaskKind {
+        group: Some(group),
+        ..TaskKind::default()
+    };
+    let mut limited = world.new_task_of(kind, 3);
+    limited.cost = Some(Span::from_millis(1));
+    let id = limited.id;
+    world.submit(vec![limited]);
+    assert_eq!(world.queue(busy), [id.0], "it waits on the queue");
+    let other = world.join_spec(kept_full(2));
+    assert_eq!(world.given(other).map(|(task, _)| task), Some(id));
+}
+
+#[test]
+fn what_is_less_urgent_makes_way_at_an_agent() {
+    let mut world = World::new(Config::default());
+    world.join_spec(kept_full(1));
+    let running = world.submit_short(3);
+    world.start(
+        world
+            .given(AgentId(1))
+            .filter(|(task, _)| *task == running)
+            .unwrap(),
+    );
+    let waiting = world.submit_short(3);
+    assert_eq!(world.given(AgentId(1)).map(|(task, _)| task), Some(waiting));
+    let urgent = task_of(&mut world, Span::from_secs(1), 5);
+    world.submit(vec![urgent]);
+    let asked: Vec<_> = world.asked_back.iter().map(|(task, _)| *task).collect();
+    assert_eq!(asked, [waiting]);
+}
+
+#[test]
+fn an_urgent_task_goes_to_whoever_is_free_first() {
+    let mut world = World::new(Config::default());
+    let agents = [1, 2].map(|id| world.join_spec(kept_full(id)));
+    let second = Span::from_secs(1);
+    let both = [3, 3].map(|priority| task_of(&mut world, second, priority));
+    world.submit(both.to_vec());
+    let in_hand = agents.map(|agent| world.given(agent).unwrap());
+    for priority in [3, 5, 5] {
+        let task = task_of(&mut world, second, priority);
+        world.submit(vec![task]);
+    }
+    let urgent: Vec<u64> = (4..=5).collect();
+    world.finish(in_hand[0]);
+    let (first, lease) = world.given(agents[0]).unwrap();
+    assert!(urgent.contains(&first.0));
+    world.finish((first, lease));
+    let (second, _) = world.given(agents[0]).unwrap();
+    assert!(urgent.contains(&second.0), "wherever it was queued");
 }

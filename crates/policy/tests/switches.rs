@@ -333,7 +333,7 @@ fn retractions(world: &World) -> Vec<(TaskId, Lease)> {
 fn others_join_a_full_agent(world: &mut World, others: u64) {
     world.join_spec(kept_full(1, 3));
     for _ in 0..4 {
-        world.submit_one(&[], 3);
+        world.submit_short(3);
     }
     for other in 0..others {
         world.join_spec(kept_full(2 + other, 1));
@@ -371,7 +371,9 @@ fn prefetch_max_depth() {
     for (depth, waiting) in [(64, 1), (0, 2)] {
         let mut world = world_with(|config| config.prefetch.max_depth = depth);
         let agent = world.join_spec(kept_full(1, 1));
-        fill(&mut world, agent, 3);
+        for _ in 0..3 {
+            world.submit_short(3);
+        }
         assert_eq!(world.queue(agent).len(), waiting);
     }
 }

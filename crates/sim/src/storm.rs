@@ -211,6 +211,12 @@ impl Makers {
         let rng = &mut self.tasks;
         let all_at_once = rng.chance(0.3);
         let with_edges = rng.chance(0.5);
+        // So short that agents get a backlog, also where messages take no time.
+        let shorter = if rng.child("short").chance(0.25) {
+            200
+        } else {
+            1
+        };
         let kinds: Vec<Arc<TaskKind>> = (0..1 + rng.below(6))
             .map(|_| task_kind(rng, skill_count))
             .map(|kind| {
@@ -241,7 +247,7 @@ impl Makers {
             let kind = Arc::clone(&kinds[rng.index(kinds.len())]);
             let mut spec = TaskSpec::new(TaskId(id), kind);
             spec.priority = Priority::new(1 + rng.below(5) as u8).unwrap_or_default();
-            let work = nanos(0.05 + 8.0 * rng.unit_f64() * rng.unit_f64());
+            let work = nanos(0.05 + 8.0 * rng.unit_f64() * rng.unit_f64()) / shorter;
             if rng.chance(0.6) {
                 spec.cost = Some(Span(work));
             }
@@ -305,6 +311,8 @@ impl Makers {
             config.work_stealing.min_tasks_to_steal = 1;
             config.priority.rescue_high_priority = true;
             config.quotas.user_shares = false;
+            // Nobody keeps room for a large task that was passed often.
+            config.quotas.backfill_limit = u32::MAX;
             config.quotas.reserved_slots = 0;
         }
         config

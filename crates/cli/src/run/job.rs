@@ -365,6 +365,7 @@ fn recipes(args: &Args, file: &JobFile) -> Result<Vec<Arc<Recipe>>> {
             as_in_parallel: false,
             output: super::whole_output(),
             hold: Duration::ZERO,
+            priority: task.priority,
             environment: command
                 .environment
                 .iter()

@@ -1008,6 +1008,7 @@ fn recipe(args: &Args, template: Template, lines: Option<Arc<Lines>>) -> Recipe 
             ..whole_output()
         },
         hold: HOLD,
+        priority: loxley_model::Priority::default(),
     }
 }
 

@@ -30,6 +30,7 @@ fn assignment(number: u64, hold: Duration) -> Assignment {
             lines: None,
         },
         hold,
+        priority: loxley_model::Priority::default(),
     };
     Assignment {
         task: TaskId(number),
@@ -240,4 +241,24 @@ fn what_is_assigned_after_the_desk_was_closed_is_not_begun() {
     desk.assign([assignment(2, Duration::ZERO)]);
     assert!(desk.next(0, Some(success(1)), true).is_none());
     assert_eq!(told(&desk), [1]);
+}
+
+#[test]
+fn what_is_more_urgent_starts_first_and_equals_in_their_order() {
+    let urgent = |number| {
+        let mut urgent = assignment(number, Duration::ZERO);
+        let command = Arc::make_mut(&mut urgent.command);
+        Arc::make_mut(&mut command.recipe).priority = loxley_model::Priority::HIGH;
+        urgent
+    };
+    let desk = desk(2, Duration::ZERO);
+    desk.assign([urgent(3), assignment(4, Duration::ZERO), urgent(5)]);
+    let mut started = Vec::new();
+    let mut ended = None;
+    for _ in 0..5 {
+        let next = desk.next(0, ended.take(), true).expect("there is work");
+        started.push(next.task.0);
+        ended = Some(success(next.task.0));
+    }
+    assert_eq!(started, [3, 5, 1, 2, 4]);
 }

@@ -157,6 +157,15 @@ impl World {
         id
     }
 
+    /// A task that takes no longer than a few round trips: one that agents may have in hand ahead of its time.
+    pub(crate) fn submit_short(&mut self, priority: u8) -> TaskId {
+        let mut task = self.new_task(&[], priority);
+        task.cost = Some(Span::from_millis(1));
+        let id = task.id;
+        self.submit(vec![task]);
+        id
+    }
+
     /// Puts a task on this agent's queue.
     pub(crate) fn submit_onto(&mut self, agent: AgentId, task: TaskSpec) -> TaskId {
         let id = task.id;

@@ -60,6 +60,7 @@ pub(super) fn template(part: &PartView<'_>) -> wire::Template {
         checkpoints: request.checkpoints,
         keep_bytes: request.output.keep_bytes,
         hold_ns: part.hold.0,
+        priority: u32::from(request.priority.level()),
         ..wire::Template::default()
     };
     match &request.run {

@@ -1,7 +1,8 @@
 //! No agent stands idle while a task waits that it could start [S6].
 //!
 //! Only where every moment adds up and no switch allows it: messages arrive at once, nobody fails, agents are equally
-//! fast, and neither shares nor reserved slots nor a strict rule of stealing keep a task back.
+//! fast, and neither shares nor reserved slots nor room kept for large tasks nor a strict rule of stealing keep a
+//! task back.
 
 use std::sync::Arc;
 
@@ -145,6 +146,7 @@ fn nothing_keeps_back(setup: &FleetSetup) -> bool {
         && (config.priority.rescue_high_priority || !config.priority.preserve_high_priority)
         && !config.quotas.user_shares
         && config.quotas.reserved_slots == 0
+        && config.quotas.backfill_limit == u32::MAX
         && !has_skills
         && setup.agents.iter().all(is_plain)
 }

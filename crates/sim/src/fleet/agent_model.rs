@@ -1,13 +1,13 @@
 //! One simulated agent: what a real agent process would hold and do.
 //!
-//! It runs what it is given as slots become free, in the order in which it came, and it is built for
-//! a network that repeats and reorders: a lease it has seen is not taken twice, a cancellation that
+//! It runs what it is given as slots become free, the most urgent first and then in the order in which it came, as
+//! the desk of a real one does; and it is built for a network that repeats and reorders: a lease it has seen is not taken twice, a cancellation that
 //! comes before its assignment is remembered, and a request for something back is answered with
 //! "here you are" if the task never came.
 
 use std::collections::HashSet;
 
-use loxley_model::{Dispatch, Lease, TaskId};
+use loxley_model::{Dispatch, Lease, Priority, TaskId};
 use smallvec::SmallVec;
 
 use super::AgentSetup;
@@ -78,7 +78,7 @@ pub(super) struct AgentModel {
     /// The session that the scheduler knows.
     pub(super) known_session: u32,
     pub(super) speed: f64,
-    /// What it has and does not run yet, the oldest first.
+    /// What it has and does not run yet, the most urgent first, of those the oldest.
     pub(super) backlog: SmallVec<[Held; 2]>,
     pub(super) running: SmallVec<[Running; 1]>,
     /// Leases that came, or that were called off before they came. Only kept where messages may
@@ -121,13 +121,21 @@ impl AgentModel {
     }
 
     /// Takes a task in; false if it came before or was called off.
-    pub(super) fn take(&mut self, held: Held) -> bool {
+    pub(super) fn take(&mut self, held: Held, priority_of: impl Fn(TaskId) -> Priority) -> bool {
         let fresh = self
             .seen
             .as_mut()
             .is_none_or(|seen| seen.insert(held.lease));
         if fresh {
-            self.backlog.push(held);
+            let at = match self.backlog.len() {
+                0 => 0,
+                _ => {
+                    let priority = priority_of(held.task);
+                    let before = |other: &Held| priority_of(other.task) >= priority;
+                    self.backlog.partition_point(before)
+                }
+            };
+            self.backlog.insert(at, held);
         }
         fresh
     }

@@ -65,7 +65,8 @@ impl<O: Observer> FleetWorld<'_, O> {
         }
         match body {
             Body::Assign(held) => {
-                if model.take(held) {
+                let priority_of = |task: TaskId| self.tasks.spec(task.0 as usize).priority;
+                if model.take(held, priority_of) {
                     self.run_next(agent);
                 }
             }
@@ -75,7 +76,7 @@ impl<O: Observer> FleetWorld<'_, O> {
                     self.stop(agent, held.lease);
                     self.run_next(agent);
                 }
-                self.ask_for_work(agent);
+                self.ask_after_the_news(agent);
             }
             Body::Rejoin => {
                 self.stop_everything(agent);
@@ -97,7 +98,7 @@ impl<O: Observer> FleetWorld<'_, O> {
             GiveUp::Running | GiveUp::Gone => false,
         };
         self.send(agent, Body::Yielded(held, yielded));
-        self.ask_for_work(agent);
+        self.ask_after_the_news(agent);
     }
 
     /// Notes what a running task has done so far; whoever runs it next goes on from there.
