@@ -254,6 +254,9 @@ pub struct Template {
     /// Set when the words of `argv`, joined by blanks, are a line for this shell.
     #[prost(string, tag = "15")]
     pub shell: ::prost::alloc::string::String,
+    /// From 1 to 5, the most urgent: of what waits at an agent, that starts first. 0 from a server that does not say.
+    #[prost(uint32, tag = "16")]
+    pub priority: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Variable {
