@@ -13,6 +13,10 @@
 //! | of predictable cost | weighted: largest first, or ranges by weight if the order counts |
 //! | unpredictable | one shared queue if they are few, stealing if they are many |
 //!
+//! Where another strategy that fits as well comes out noticeably better on the sample, that is advised instead: the
+//! advice never contradicts the figures that are printed beside it. What is dealt out blindly (equal chunks,
+//! round-robin) counts as coming out well by chance, where costs differ.
+//!
 //! If costs are known before the items run, a long tail holds no surprise and counts as large
 //! items or predictable costs.
 
@@ -33,6 +37,9 @@ pub const TARGET: f64 = 1.2;
 
 /// From this many items per part on, one shared queue is too busy and stealing is advised.
 pub const MANY_PER_PART: usize = 64;
+
+/// A strategy whose imbalance is lower by no more than this is no better.
+const NOTICEABLE: f64 = 0.02;
 
 /// What is known about the work besides a sample of its costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -79,7 +86,8 @@ pub fn advise(costs: &[f64], parts: usize, hints: &Hints) -> Result<Advice, Advi
     }
     let evidence = Evidence::new(costs, parts);
     let trials = trial::run_all(costs, parts, hints.overhead);
-    let (strategy, reason) = choose(&evidence, hints, &trials);
+    let (by_rule, reason) = choose(&evidence, hints, &trials);
+    let strategy = unless_contradicted(by_rule, reason, hints, &trials);
     let time_limit = (reason == Reason::LongTail).then(|| evidence.time_limit());
     Ok(Advice {
         strategy,
@@ -133,6 +141,13 @@ pub enum Reason {
     Unpredictable,
 }
 
+impl Reason {
+    /// Whether the rule counts on costs that are known before the items run.
+    fn knows_costs(self) -> bool {
+        matches!(self, Self::LargeItems | Self::PredictableVariance)
+    }
+}
+
 /// Applies the rules of the module's table, the first that fits.
 fn choose(evidence: &Evidence, hints: &Hints, trials: &[Trial]) -> (Strategy, Reason) {
     let predictable = hints
@@ -167,6 +182,32 @@ fn choose(evidence: &Evidence, hints: &Hints, trials: &[Trial]) -> (Strategy, Re
     }
 }
 
+/// What the rules name, unless the trials say that another strategy which fits as well comes out noticeably better:
+/// whoever reads the advice sees those figures beside it.
+fn unless_contradicted(
+    by_rule: Strategy,
+    reason: Reason,
+    hints: &Hints,
+    trials: &[Trial],
+) -> Strategy {
+    let imbalance = |strategy: Strategy| trials[strategy as usize].imbalance;
+    let fits = |strategy: &Strategy| match strategy {
+        Strategy::Stealing => true,
+        Strategy::SelfScheduling => !hints.order_matters,
+        Strategy::LargestFirst => reason.knows_costs() && !hints.order_matters,
+        Strategy::RangesByWeight => reason.knows_costs(),
+        // What is dealt out blindly comes out well by chance, where costs differ.
+        Strategy::EqualChunks | Strategy::RoundRobin => false,
+    };
+    if matches!(reason, Reason::Uniform | Reason::Streaming) {
+        return by_rule;
+    }
+    let others = Strategy::ALL.into_iter().filter(fits);
+    let best = others.min_by(|one, other| imbalance(*one).total_cmp(&imbalance(*other)));
+    let is_better = |best: &Strategy| imbalance(*best) + NOTICEABLE < imbalance(by_rule);
+    best.filter(is_better).unwrap_or(by_rule)
+}
+
 fn queue_or_stealing(evidence: &Evidence, hints: &Hints) -> Strategy {
     let many = evidence.count / evidence.parts >= MANY_PER_PART;
     if many || hints.order_matters {
@@ -194,7 +235,9 @@ impl fmt::Display for Advice {
             } else {
                 ' '
             };
-            writeln!(f, "{mark} {trial}")?;
+            let by_chance = self.is_by_chance(trial);
+            let note = if by_chance { ", by chance" } else { "" };
+            writeln!(f, "{mark} {trial}{note}")?;
         }
         let floor = self.evidence.floor();
         write!(f, "* advised; no strategy can be below {floor:.2}")?;
@@ -207,6 +250,12 @@ impl fmt::Display for Advice {
 }
 
 impl Advice {
+    /// Whether a strategy that divides blindly came out better than the advised one.
+    fn is_by_chance(&self, trial: &Trial) -> bool {
+        let is_blind = matches!(trial.strategy, Strategy::EqualChunks | Strategy::RoundRobin);
+        is_blind && trial.imbalance + NOTICEABLE < self.trial(self.strategy).imbalance
+    }
+
     /// Why, in one sentence with the figures that decided.
     #[must_use]
     pub fn explanation(&self) -> String {
@@ -440,6 +489,36 @@ mod tests {
                 let advice = advise(&costs, 8, &hints).unwrap();
                 assert!(advice.trial(advice.strategy).imbalance < TARGET, "{advice}");
             }
+        }
+    }
+
+    #[test]
+    fn no_advice_contradicts_the_figures_beside_it() {
+        let mut rng = Rng::new(19);
+        for round in 0..300 {
+            let count = 2 + rng.index(400);
+            let tail = rng.unit_f64() * 0.1;
+            let costs: Vec<f64> = (0..count)
+                .map(|_| {
+                    if rng.chance(tail) {
+                        50.0
+                    } else {
+                        rng.unit_f64()
+                    }
+                })
+                .collect();
+            let hints = Hints {
+                predictable: [None, Some(true), Some(false)][round % 3],
+                ..PLAIN
+            };
+            let advice = advise(&costs, 1 + rng.index(8), &hints).unwrap();
+            let advised = advice.trial(advice.strategy).imbalance;
+            let dynamic = [Strategy::SelfScheduling, Strategy::Stealing];
+            let best = dynamic.map(|strategy| advice.trial(strategy).imbalance);
+            assert!(
+                advice.reason == Reason::Uniform || advised <= best[0].min(best[1]) + NOTICEABLE,
+                "{advice}"
+            );
         }
     }
 

@@ -160,7 +160,7 @@ pub(crate) const SECTIONS: &[Section] = &[
             Key {
                 name: "history_weight",
                 about: "The weight of the success rate in the score.",
-                field: Field::Number(|c| &mut c.capabilities.history_weight, 0.0..=100.0),
+                field: Field::Number(|c| &mut c.capabilities.history_weight, 0.0..=1.0),
             },
             Key {
                 name: "locality_bonus",
