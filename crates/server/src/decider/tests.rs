@@ -204,7 +204,10 @@ async fn a_server_that_starts_again_goes_on_and_an_agent_that_is_back_keeps_its_
     let journal = Shared::default();
     let (handle, running) = started(&journal);
     let mut agent = FakeAgent::connect(&handle, "a", 1, &[]).await;
-    let accepted = handle.submit(&array(3), "me").await.unwrap();
+    // So short that one of them lies at the agent while the others run.
+    let mut three = array(3);
+    three.tasks[0].cost_sec = Some(0.001);
+    let accepted = handle.submit(&three, "me").await.unwrap();
     let mut assigned = Vec::new();
     while assigned.len() < 3 {
         assigned.extend(agent.next().await.assign);
