@@ -163,7 +163,7 @@ fn any_config() -> impl Strategy<Value = Config> {
                 matching_strategy: matching,
                 consider_history: flags[3],
                 fallback_enabled: flags[4],
-                history_weight: shares[0],
+                history_weight: shares[0].fract(),
                 locality_bonus: shares[1],
             },
             priority: PriorityRules {
