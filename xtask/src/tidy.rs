@@ -40,6 +40,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("jobfile", &["api", "config", "policy", "model"]),
     ("sim", &["balance", "config", "driver", "model", "policy"]),
     (
+        "replay",
+        &[
+            "balance", "config", "driver", "engine", "journal", "model", "policy", "sim",
+        ],
+    ),
+    (
         "loxley",
         &[
             "balance", "config", "driver", "model", "policy", "pool", "sim",
@@ -49,7 +55,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "cli",
         &[
             "agent", "api", "balance", "client", "config", "driver", "engine", "exec", "jobfile",
-            "journal", "model", "policy", "pool", "server", "sim",
+            "journal", "model", "policy", "pool", "replay", "server", "sim",
         ],
     ),
     (

@@ -18,8 +18,10 @@ mod journal;
 mod man;
 #[cfg(test)]
 mod reference;
+mod replay;
 mod run;
 mod sim;
+mod tune;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -46,6 +48,7 @@ Examples:
   loxley config default > loxley.yaml    start from a configuration in which every key is explained
   loxley config check loxley.yaml        find every mistake in it
   loxley sim adaptive                    watch work stealing in virtual time
+  loxley replay ./journal --agents +2    what a recorded run would have been with two more agents
   loxley server start                    a server; then `loxley agent start`, on as many machines
   loxley submit --wait -- ./work         a command, for whichever agent can do it
   loxley dashboard                       see it all in a browser; `loxley top` in a terminal
@@ -80,6 +83,8 @@ enum Command {
     Demo(demo::Args),
     Config(config::Args),
     Sim(sim::Args),
+    Replay(replay::Args),
+    Tune(tune::Args),
     Journal(journal::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -101,6 +106,8 @@ impl Command {
             Self::Demo(args) => demo::run(&args, out),
             Self::Config(args) => config::run(args, out),
             Self::Sim(args) => sim::run(&args, out),
+            Self::Replay(args) => replay::run(&args, out),
+            Self::Tune(args) => tune::run(&args, out),
             Self::Journal(args) => journal::run(args, out),
             Self::Completions(args) => completions::run(&args, out),
             Self::Man(args) => man::run(&args, out),

@@ -77,7 +77,7 @@ impl Engine {
         Self::with(State::new(Time::ZERO), Records::Nothing, 0)
     }
 
-    fn with(state: State, records: Records, facts: u64) -> Self {
+    pub(crate) fn with(state: State, records: Records, facts: u64) -> Self {
         Self {
             state,
             group: GroupWriter::new(),

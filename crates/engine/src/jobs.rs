@@ -278,6 +278,29 @@ impl Job {
         }
     }
 
+    /// Those of its tasks that are numbered in `ids`, as the core is or will be told of them.
+    pub(crate) fn specs_of(&self, ids: std::ops::Range<u64>, now: Time) -> Vec<TaskSpec> {
+        if self.is_graph() {
+            let whole = self.whole(now).unwrap_or_default();
+            let mut specs: Vec<TaskSpec> = whole
+                .into_iter()
+                .filter(|spec| ids.contains(&spec.id.0))
+                .collect();
+            leave_out(&mut specs, &self.skipped);
+            return specs;
+        }
+        let mut specs = Vec::new();
+        for (at, part) in self.parts.iter().enumerate() {
+            for position in 0..part.count {
+                let id = part.first.0 + position;
+                if ids.contains(&id) && !self.skipped.contains(&TaskId(id)) {
+                    specs.push(self.task_spec(at, position, now));
+                }
+            }
+        }
+        specs
+    }
+
     /// All its tasks with their edges.
     fn whole(&self, now: Time) -> Result<Vec<TaskSpec>, ApiError> {
         let by_name: HashMap<&str, usize> = (0..)

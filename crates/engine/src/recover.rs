@@ -5,10 +5,10 @@ use std::io;
 use loxley_api::EventKind;
 use loxley_journal::{Journal, Limit, Position, ReadError, Snapshot, StoredGroup};
 use loxley_model::{JobId, Time};
-use loxley_policy::Counts;
+use loxley_policy::{Action, Counts};
 
 use crate::effects::Effects;
-use crate::fact::{GroupError, GroupReader};
+use crate::fact::{Fact, GroupError, GroupReader};
 use crate::run_figures::Counted;
 use crate::snapshot::SnapshotError;
 use crate::state::State;
@@ -103,11 +103,65 @@ impl Retold {
     }
 }
 
+/// One fact of a journal with everything that followed from it.
+pub(crate) struct Step<'a> {
+    pub(crate) now: Time,
+    pub(crate) fact: &'a Fact,
+    /// Whether the fact made sense.
+    pub(crate) taken: bool,
+    /// The state after it.
+    pub(crate) state: &'a mut State,
+    /// What the core decided because of it.
+    pub(crate) decisions: &'a [(Time, Action)],
+}
+
+/// Walks through a journal fact by fact, from as far back as it goes. `begin` sees the state before the first of
+/// them. With `compare`, a decision that differs from the one that was made is an error.
+pub(crate) fn walk(
+    journal: &mut dyn Journal,
+    compare: bool,
+    begin: &mut dyn FnMut(&mut State),
+    each: &mut dyn FnMut(Step<'_>),
+) -> Result<State, RecoverError> {
+    let Begin {
+        mut state,
+        mut position,
+    } = beginning(journal)?;
+    begin(&mut state);
+    let mut effects = Effects::of_the_past();
+    effects.wants_decisions = true;
+    loop {
+        let read = journal.read(position, Limit::default())?;
+        let Some(last) = read.last() else {
+            return Ok(state);
+        };
+        position = last.position.next();
+        for group in &read {
+            let mut reader = GroupReader::new(group.position, &group.facts)?;
+            while let Some((now, fact)) = reader.next_fact()? {
+                let taken = state.apply(now, fact.clone(), None, &mut effects).is_ok();
+                let decisions = std::mem::take(&mut effects.decisions);
+                effects.clear();
+                each(Step {
+                    now,
+                    fact: &fact,
+                    taken,
+                    state: &mut state,
+                    decisions: &decisions,
+                });
+            }
+            if compare {
+                compare_digests(&state, group.position, reader.digest)?;
+            }
+        }
+    }
+}
+
 /// Hears what happened, and when.
 pub type Listener<'a> = dyn FnMut(Time, &EventKind) + 'a;
 
 /// As far back as the journal goes.
-fn beginning(journal: &mut dyn Journal) -> Result<Begin, RecoverError> {
+pub(crate) fn beginning(journal: &mut dyn Journal) -> Result<Begin, RecoverError> {
     let begin = match journal.read(Position::START, Limit::ONE) {
         Ok(_) => Begin::nothing(),
         Err(ReadError::Dropped { .. }) => oldest_snapshot(journal)?,
@@ -144,9 +198,9 @@ pub(crate) fn bring_back(journal: &mut dyn Journal) -> Result<Recovered, Recover
 }
 
 /// Where a replay begins.
-struct Begin {
-    state: State,
-    position: Position,
+pub(crate) struct Begin {
+    pub(crate) state: State,
+    pub(crate) position: Position,
 }
 
 impl Begin {
@@ -220,12 +274,19 @@ fn apply_group(
         effects.clear();
         facts += 1;
     }
-    if reader.digest != state.digest.0 {
-        return Err(RecoverError::Diverged {
-            position: group.position,
-            expected: reader.digest,
-            found: state.digest.0,
-        });
-    }
+    compare_digests(state, group.position, reader.digest)?;
     Ok(facts)
+}
+
+/// Whether everything was decided as it was when the journal was written.
+fn compare_digests(state: &State, position: Position, expected: u64) -> Result<(), RecoverError> {
+    let found = state.digest.0;
+    if found == expected {
+        return Ok(());
+    }
+    Err(RecoverError::Diverged {
+        position,
+        expected,
+        found,
+    })
 }

@@ -320,6 +320,7 @@ impl AgentGroup {
                 DispatchSection::KeepFull => Dispatch::KeepFull,
             };
             agents.push(AgentSetup {
+                round_trip: None,
                 spec,
                 true_speed,
                 failure: self.failure,

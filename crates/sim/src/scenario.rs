@@ -98,6 +98,8 @@ pub struct Scenario {
     on_deques: Option<Value>,
     /// Where the tasks come from, when they are not in the scenario.
     job: Option<Arc<dyn JobSource>>,
+    /// The world, when nobody wrote it down as a scenario.
+    fleet: Option<Arc<FleetSetup>>,
 }
 
 /// A job that somebody else has read.
@@ -143,6 +145,27 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// A fleet that somebody else has put together, such as one that was recorded. It takes no changes.
+    #[must_use]
+    pub fn of_fleet(name: &str, about: &str, look_for: &str, fleet: FleetSetup) -> Self {
+        Self {
+            name: name.to_owned(),
+            text: String::new(),
+            file: ScenarioFile {
+                about: about.to_owned(),
+                look_for: look_for.to_owned(),
+                compare: Vec::new(),
+                sweep: None,
+                deque: None,
+                fleet: None,
+            },
+            tree: Value::Null,
+            on_deques: None,
+            job: None,
+            fleet: Some(Arc::new(fleet)),
+        }
+    }
+
     fn read(name: &str, text: &str) -> Result<Self, ScenarioError> {
         let problem = |error: serde_saphyr::Error| ScenarioError::Text {
             name: name.to_owned(),
@@ -157,6 +180,7 @@ impl Scenario {
             tree,
             on_deques: None,
             job: None,
+            fleet: None,
         })
     }
 
@@ -236,6 +260,15 @@ impl Scenario {
 
     /// The world with these changes made.
     pub fn build(&self, changes: &[Change]) -> Result<World, ScenarioError> {
+        if let Some(fleet) = &self.fleet {
+            return match changes.first() {
+                None => Ok(World::Fleet(Box::new((**fleet).clone()))),
+                Some(change) => Err(ScenarioError::Change {
+                    change: change.to_string(),
+                    problem: "a recorded fleet runs as it was; `loxley replay` asks what would be different".to_owned(),
+                }),
+            };
+        }
         if changes.is_empty() {
             return self.file.build(self.job.as_deref());
         }

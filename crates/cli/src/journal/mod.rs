@@ -1,11 +1,12 @@
 //! `loxley journal`: what a server wrote down, looked at without it.
 
 mod check;
+mod cut;
 mod export;
 mod prune;
 mod report;
 mod schema;
-mod view;
+pub(crate) mod view;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -18,7 +19,7 @@ use loxley_model::AgentId;
 
 use crate::exit::Exit;
 
-/// Look at what a server wrote down: check it, export it, draw it, forget the old.
+/// Look at what a server wrote down: check it, export it, draw it, cut a part out, forget the old.
 ///
 /// The journal is in the server's directory. Checking, exporting and drawing also work while a server
 /// runs; forgetting needs it to be stopped.
@@ -37,6 +38,7 @@ Examples:
   loxley journal check                              is it whole, and are its decisions ours?
   loxley journal export > facts.jsonl               everything that happened, one JSON object a line
   loxley journal report --output last.html          who ran what when, and was it balanced?
+  loxley journal cut --to 10m --anonymous --output small   a part to show to others
   loxley journal prune --older-than 30d             forget jobs that ended long ago
   loxley journal schema | psql fleet                make the tables for a journal in PostgreSQL
 
@@ -45,6 +47,7 @@ Exit codes: 0 done, 1 the journal could not be read or written, 3 it is damaged.
 #[derive(Debug, Subcommand)]
 enum Command {
     Check(check::Args),
+    Cut(cut::Args),
     Export(export::Args),
     Prune(prune::Args),
     Report(report::Args),
@@ -58,6 +61,7 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
     };
     let result = match args.command {
         Command::Check(args) => check::run(&args, &directory, out),
+        Command::Cut(args) => cut::run(&args, &directory, out),
         Command::Export(args) => export::run(&args, &directory, out),
         Command::Prune(args) => prune::run(&args, &directory, out),
         Command::Report(args) => report::run(&args, &directory, out),
@@ -73,7 +77,7 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
 }
 
 /// Whether what went wrong is in the journal, not in the way to it.
-fn is_damage(error: &anyhow::Error) -> bool {
+pub(crate) fn is_damage(error: &anyhow::Error) -> bool {
     use loxley_journal::ReadError;
     error.chain().any(|cause| {
         matches!(

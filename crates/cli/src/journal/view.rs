@@ -6,7 +6,7 @@ use loxley_journal::{
 
 /// What is there to be read.
 #[derive(Debug)]
-pub(super) struct View(pub(super) History);
+pub(crate) struct View(pub(crate) History);
 
 impl View {
     /// Whoever only looks owns nothing to write to.

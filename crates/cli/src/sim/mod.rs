@@ -20,14 +20,15 @@ use crate::exit::Exit;
 /// Simulate a scenario or a real workload in virtual time.
 ///
 /// SCENARIO is the name of a ready one (`loxley sim list`), a scenario file (YAML), a job file as `loxley run` takes
-/// it (with `--takes` and `--fails` for what its commands do), or a workload
+/// it (with `--takes` and `--fails` for what its commands do), the directory of a journal (of a server, or of
+/// `loxley run --journal`: its work on its fleet, with the durations there were), or a workload
 /// file: WfCommons (.json), Standard Task Graph (.stg), Standard Workload Format (.swf, .swf.gz) or
 /// a table (.csv). A workload file runs with the real scheduler, as the server and `loxley run` dispatch; policies that
 /// speak of stealing (`random`, `half`) run it on workers with deques. The same seed gives the same run, to the last byte of the event log.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// A ready scenario, a scenario file, a job file, a workload file, `list`, `show`, or `storm`.
+    /// A ready scenario, a scenario file, a job file, a journal, a workload file, `list`, `show`, or `storm`.
     #[arg(value_name = "SCENARIO")]
     scenario: String,
     /// With `show`: the scenario to print.
@@ -85,6 +86,7 @@ Examples:
   loxley sim show basic > mine.yaml       a scenario to change
   loxley sim graph.stg --workers 8 --policy best_fit --policy earliest_finish --policy random
   loxley sim job.yaml --workers 8 --takes sort=30s     a job file, before it is run
+  loxley sim ./journal                    what a server or `loxley run --journal` wrote down
   loxley sim graph.stg --costs x5         the scheduler is told costs that are wrong by up to 5
   loxley sim basic --set workers=5 --events events.jsonl
   loxley sim storm --seed 1 --seeds 1000    test the scheduler itself: faults picked by the seed
@@ -233,8 +235,12 @@ impl Prepared {
         if says_what_commands_do && !is_job {
             bail!("--takes and --fails are for job files");
         }
-        let scenario = match job {
-            Some(job) => job,
+        let journal = match job {
+            None => recorded(&args.scenario)?,
+            Some(_) => None,
+        };
+        let scenario = match job.or(journal) {
+            Some(scenario) => scenario,
             None => Scenario::find(&args.scenario, args.workers)?,
         };
         let mut changes = Vec::new();
@@ -287,8 +293,29 @@ impl Prepared {
     }
 }
 
+/// The work and the fleet of a journal, if the name is that of a directory.
+fn recorded(name: &str) -> Result<Option<Scenario>> {
+    let directory = Path::new(name);
+    if !directory.is_dir() {
+        return Ok(None);
+    }
+    let recording = crate::replay::read(directory)?;
+    for note in recording.notes() {
+        writeln!(io::stderr(), "note: {note}")?;
+    }
+    let setup = loxley_replay::fleet_setup(&recording, &loxley_replay::WhatIf::as_recorded())?;
+    let about = format!(
+        "What {} recorded: {} tasks, {} agents",
+        directory.display(),
+        recording.task_count(),
+        recording.agent_count()
+    );
+    let look_for = "how near it is to the real run: `loxley replay` compares the two";
+    Ok(Some(Scenario::of_fleet(name, &about, look_for, setup)))
+}
+
 /// A bar for people who wait: only for something long, and only on a terminal.
-fn progress_bar(long: bool, count: u64, what: &str) -> ProgressBar {
+pub(crate) fn progress_bar(long: bool, count: u64, what: &str) -> ProgressBar {
     if !long || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

@@ -109,7 +109,7 @@ impl<O: Observer> FleetWorld<'_, O> {
         };
         let task = run.held.task;
         if self.tasks.spec(task.0 as usize).kind.checkpoints {
-            let done = self.tasks.work()[task.0 as usize] - run.left_at(self.now);
+            let done = self.tasks.work()[task.0 as usize].saturating_sub(run.left_at(self.now));
             let saved = self.saved.entry(task).or_default();
             *saved = (*saved).max(done);
         }
@@ -127,7 +127,12 @@ impl<O: Observer> FleetWorld<'_, O> {
 
     fn begin_run(&mut self, agent: u32, held: Held) -> Running {
         let saved = self.saved.get(&held.task).copied().unwrap_or(0);
-        let left = self.tasks.work()[held.task.0 as usize] - saved;
+        let ended = self.books[held.task.0 as usize].ended;
+        let work = match self.tasks.attempt(held.task, ended) {
+            Some(attempt) => attempt.work,
+            None => self.tasks.work()[held.task.0 as usize],
+        };
+        let left = work.saturating_sub(saved);
         let duration = self.duration(agent, left);
         let limit = self.tasks.behaviour(held.task).time_limit;
         let duration = duration.min(limit.unwrap_or(Nanos::MAX));
@@ -192,6 +197,10 @@ impl<O: Observer> FleetWorld<'_, O> {
         let behaviour = self.tasks.behaviour(task);
         if behaviour.time_limit.is_some_and(|limit| took >= limit) {
             return Outcome::Failed(Failure::TimeLimit);
+        }
+        if let Some(attempt) = self.tasks.attempt(task, self.books[task.0 as usize].ended) {
+            self.books[task.0 as usize].ended += 1;
+            return attempt.outcome;
         }
         let is_told_to_fail = self.books[task.0 as usize].runs <= behaviour.failures;
         let fails_by_chance = self.agents[agent as usize].is_fickle && self.fails(agent);

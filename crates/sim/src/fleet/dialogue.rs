@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use loxley_model::{AgentId, NameId, TaskId, Time};
-use loxley_policy::{Action, Ending, Input, InputError, Reason, Report};
+use loxley_model::{AgentId, JobId, NameId, TaskId, Time};
+use loxley_policy::{Action, Ending, Input, InputError, Reason, Report, Selection};
 
 use super::agent_model::Held;
 use super::network::Body;
@@ -98,13 +98,16 @@ impl<O: Observer> FleetWorld<'_, O> {
                 // It was given up while it was away; told so, it registers again.
                 self.send(agent.number(), Body::Rejoin);
             }
-            Report::Refused { job, .. } => self.note_refusal(job.0 as usize),
+            Report::Refused { job, .. } => {
+                debug_assert_eq!(self.tasks.submissions()[self.submitting].job.id, job);
+                self.end_unseen(self.submitting);
+            }
             _ => {}
         }
     }
 
-    /// A whole submission was refused (a dependency had failed before, say): its tasks are over.
-    fn note_refusal(&mut self, submission: usize) {
+    /// A whole submission was refused (a dependency had failed before, say), or never came: its tasks are over.
+    fn end_unseen(&mut self, submission: usize) {
         for task in self.tasks.submissions()[submission].ids() {
             self.note_ending(TaskId(task as u64), Ending::Cancelled);
         }
@@ -179,8 +182,8 @@ impl<O: Observer> FleetWorld<'_, O> {
             self.note_withdrawal(task, at);
         }
         let books = &mut self.books[task.0 as usize];
-        if !books.over {
-            books.over = true;
+        let was_over = std::mem::replace(&mut books.over, true);
+        if !was_over {
             self.unfinished -= 1;
         }
         self.statistics.failed += u64::from(!ok);
@@ -208,15 +211,66 @@ impl<O: Observer> FleetWorld<'_, O> {
                 }
             }
         }
+        if !was_over && !self.jobs.of_task.is_empty() {
+            self.note_in_job(self.jobs.of_task[task.0 as usize], ok);
+        }
+    }
+
+    /// A task of a job is over: whoever waits for the job may come now, or never.
+    fn note_in_job(&mut self, job: JobId, ok: bool) {
+        let Some((open, has_failed)) = self.jobs.open.get_mut(&job) else {
+            return;
+        };
+        *open -= 1;
+        *has_failed |= !ok;
+        if *open == 0 {
+            // Not from within what is being told to the scheduler.
+            self.events.push(self.now, Event::JobOver);
+        }
+    }
+
+    /// Looks again at everything that waits for a job.
+    pub(super) fn look_at_waiting(&mut self) {
+        for submission in std::mem::take(&mut self.jobs.waiting) {
+            self.submit_or_wait(submission);
+        }
+    }
+
+    pub(super) fn cancel_job(&mut self, job: JobId) {
+        if !self.jobs.of_task.is_empty() {
+            self.jobs.cancelled.push(job);
+            self.look_at_waiting();
+        }
+        self.tell(Input::CancelRequested(Selection::Job(job)));
     }
 
     pub(super) fn submit(&mut self) {
-        let tasks = Arc::clone(&self.tasks);
-        let submission = &tasks.submissions()[self.next_submission];
+        let submission = self.next_submission;
         self.next_submission += 1;
-        if let Some(next) = tasks.submissions().get(self.next_submission) {
+        if let Some(next) = self.tasks.submissions().get(self.next_submission) {
             self.events.push(next.at, Event::Submit);
         }
+        self.submit_or_wait(submission);
+    }
+
+    fn submit_or_wait(&mut self, number: usize) {
+        let submission = &self.tasks.submissions()[number];
+        let state = |job: &JobId| self.jobs.open.get(job).copied().unwrap_or((0, false));
+        let is_hopeless = self.jobs.cancelled.contains(&submission.job.id)
+            || submission.after.iter().any(|job| state(job) == (0, true));
+        if is_hopeless {
+            self.end_unseen(number);
+        } else if submission.after.iter().all(|job| state(job).0 == 0) {
+            self.submit_now(number);
+        } else {
+            self.jobs.waiting.push(number);
+        }
+    }
+
+    fn submit_now(&mut self, number: usize) {
+        let tasks = Arc::clone(&self.tasks);
+        let submission = &tasks.submissions()[number];
+        self.submitting = number;
         for task in submission.ids() {
             let books = &mut self.books[task];
             if books.missing == 0 {

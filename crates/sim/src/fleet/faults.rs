@@ -42,6 +42,18 @@ impl<O: Observer> FleetWorld<'_, O> {
             Fault::Cancel(task) => {
                 self.tell(Input::CancelRequested(Selection::Task(TaskId(task))));
             }
+            Fault::CancelJob(job) => self.cancel_job(job),
+            Fault::Drain(agent) => {
+                self.tell(Input::AgentDrained(AgentId::from_number(agent)));
+            }
+            Fault::Silent(agent) => {
+                self.tell(Input::AgentSilent(AgentId::from_number(agent)));
+            }
+            Fault::Heard(agent) => {
+                let vitals = self.vitals(agent);
+                let agent = AgentId::from_number(agent);
+                self.tell(Input::AgentHeard { agent, vitals });
+            }
             Fault::Rebalance => self.tell(Input::RebalanceRequested),
             Fault::Weight(user, weight) => self.tell(Input::UserWeightSet { user, weight }),
             Fault::Limit(group, limit) => self.tell(Input::GroupLimitSet { group, limit }),

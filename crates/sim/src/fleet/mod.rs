@@ -26,13 +26,14 @@ use std::sync::Arc;
 
 use loxley_balance::Rng;
 use loxley_driver::{Directory, explain_text};
-use loxley_model::{Lease, TaskId, Time};
+use loxley_model::{JobId, Lease, TaskId, Time};
 use loxley_policy::{Action, Input, Scheduler};
 
 use self::agent_model::AgentModel;
 use self::network::{Body, Message};
 pub use self::setup::{
-    AgentSetup, Behaviour, Fault, FleetLoad, FleetSetup, FleetTasks, Network, TaskGroup,
+    AgentSetup, Arrival, Attempt, Behaviour, Fault, FleetLoad, FleetSetup, FleetTasks, Network,
+    TaskGroup,
 };
 pub(crate) use self::setup::{Drawn, name_agent};
 use crate::event_queue::EventQueue;
@@ -73,6 +74,8 @@ enum Event {
     Ask(u32),
     /// Something goes wrong or gets well.
     Fault(u32),
+    /// A job that others may wait for is over.
+    JobOver,
 }
 
 /// The world's own books about a task. Small, since there is one for every task of a run and most are
@@ -84,6 +87,8 @@ struct TaskBooks {
     /// On whose queue or in whose backlog it waits.
     at: u32,
     runs: u32,
+    /// How many attempts have ended by themselves.
+    ended: u16,
     /// Whether its waiting time was recorded.
     waited: bool,
     over: bool,
@@ -98,9 +103,41 @@ impl TaskBooks {
         missing: 0,
         at: NOWHERE,
         runs: 0,
+        ended: 0,
         waited: false,
         over: false,
     };
+}
+
+/// The jobs of a run in which some wait for others; empty where none do.
+#[derive(Debug, Default)]
+struct JobBooks {
+    /// How many tasks of a job are not over, and whether one did not succeed.
+    open: BTreeMap<JobId, (usize, bool)>,
+    /// The job of each submission is found by its first task.
+    of_task: Vec<JobId>,
+    /// Submissions whose time has come and that wait for a job, by number.
+    waiting: Vec<usize>,
+    /// Jobs that nobody wants any more.
+    cancelled: Vec<JobId>,
+}
+
+impl JobBooks {
+    fn of(tasks: &FleetTasks) -> Self {
+        let submissions = tasks.submissions();
+        if submissions.iter().all(|one| one.after.is_empty()) {
+            return Self::default();
+        }
+        let mut books = Self {
+            of_task: vec![JobId(0); tasks.len()],
+            ..Self::default()
+        };
+        for one in submissions {
+            books.open.entry(one.job.id).or_default().0 += one.tasks.len();
+            books.of_task[one.ids()].fill(one.job.id);
+        }
+        books
+    }
 }
 
 const NOWHERE: u32 = u32::MAX;
@@ -119,6 +156,10 @@ struct FleetWorld<'a, O> {
     saved: BTreeMap<TaskId, Nanos>,
     successors: Vec<Vec<u32>>,
     next_submission: usize,
+    /// The submission that the scheduler is told of.
+    submitting: usize,
+    /// Jobs that others wait for, and submissions that wait for a job.
+    jobs: JobBooks,
     agents: Vec<AgentModel>,
     totals: Vec<WorkerTotals>,
     /// Messages under way, and free places among them.
@@ -162,6 +203,8 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
             saved: BTreeMap::new(),
             successors: Vec::new(),
             next_submission: 0,
+            submitting: 0,
+            jobs: JobBooks::of(&tasks),
             agents: setup
                 .agents
                 .iter()
@@ -287,6 +330,7 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
             Event::Finish(agent, lease) => self.finish(agent, lease),
             Event::Heartbeat(agent, session) => self.heartbeat(agent, session),
             Event::Ask(agent) => self.ask_for_work(agent),
+            Event::JobOver => self.look_at_waiting(),
             Event::Fault(index) => {
                 let setup = self.setup;
                 self.fault(&setup.faults[index as usize].1);

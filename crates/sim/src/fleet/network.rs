@@ -83,7 +83,10 @@ impl<O: Observer> FleetWorld<'_, O> {
             &mut self.chance.to_scheduler
         };
         let mut arrival = self.now + self.network.draw(rng);
-        if !self.network.reorder {
+        let is_held_back = self.network.hold > 0.0 && matches!(message.body, Body::Finished(..));
+        if is_held_back {
+            arrival += crate::time::nanos(self.network.hold);
+        } else if !self.network.reorder {
             let last = &mut self.agents[message.agent as usize].arrivals[usize::from(to_agent)];
             arrival = arrival.max(*last);
             *last = arrival;
@@ -132,14 +135,15 @@ impl<O: Observer> FleetWorld<'_, O> {
                 self.agents[agent as usize].known_session = session;
                 let spec = self.setup.agents[agent as usize].spec.clone();
                 self.tell(Input::AgentJoined(Box::new(spec)));
+                if self.setup.agents[agent as usize].round_trip.is_some() {
+                    let vitals = self.vitals(agent);
+                    self.tell(Input::AgentHeard { agent: id, vitals });
+                }
                 Input::WorkRequested { agent: id, want }
             }
             Body::Heartbeat if session == known => Input::AgentHeard {
                 agent: id,
-                vitals: Vitals {
-                    throttle: 0.0,
-                    round_trip: Span(crate::time::nanos(2.0 * self.network.delay.mean())),
-                },
+                vitals: self.vitals(agent),
             },
             Body::Want(want) if session == known => Input::WorkRequested { agent: id, want },
             Body::Started(held) => Input::TaskStarted {
@@ -159,5 +163,15 @@ impl<O: Observer> FleetWorld<'_, O> {
             _ => return,
         };
         self.tell(input);
+    }
+
+    /// What an agent says of itself in a heartbeat.
+    pub(super) fn vitals(&self, agent: u32) -> Vitals {
+        let by_network = || crate::time::nanos(2.0 * self.network.delay.mean());
+        let said = self.setup.agents[agent as usize].round_trip;
+        Vitals {
+            throttle: 0.0,
+            round_trip: Span(said.unwrap_or_else(by_network)),
+        }
     }
 }

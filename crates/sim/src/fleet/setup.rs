@@ -1,13 +1,14 @@
 //! What a fleet is made of: agents, tasks, a network, and what goes wrong.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use loxley_balance::Rng;
 use loxley_driver::Directory;
 use loxley_model::{
-    AgentId, AgentSpec, Dispatch, Fallback, GroupId, JobId, JobSpec, NameId, Priority, Resources,
-    SkillSet, Span, TaskId, TaskKind, TaskSpec, Time, UserId,
+    AgentId, AgentSpec, Dispatch, Fallback, GroupId, JobId, JobSpec, NameId, Outcome, Priority,
+    Resources, SkillSet, Span, TaskId, TaskKind, TaskSpec, Time, UserId,
 };
 use loxley_policy::Config;
 use serde::Deserialize;
@@ -60,6 +61,8 @@ pub struct AgentSetup {
     pub joins: Nanos,
     /// How often it sends a heartbeat.
     pub heartbeat: Option<Nanos>,
+    /// What it says of how long an answer takes; else what the network takes.
+    pub round_trip: Option<Nanos>,
 }
 
 /// Where tasks come from.
@@ -103,7 +106,31 @@ pub struct FleetTasks {
     work: Vec<Nanos>,
     /// What happens when tasks run, where somebody said so; else empty.
     behaviours: Vec<Behaviour>,
+    /// How each attempt of a task went, where not just the first one succeeded.
+    attempts: HashMap<u32, Box<[Attempt]>>,
     has_edges: bool,
+}
+
+/// How an attempt of a task goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    /// How long it takes at speed 1.
+    pub work: Nanos,
+    /// How it ends.
+    pub outcome: Outcome,
+}
+
+/// Tasks that come together, as they were recorded.
+#[derive(Debug, Clone)]
+pub struct Arrival {
+    /// When.
+    pub at: Nanos,
+    /// Their job; several arrivals may be of one.
+    pub job: JobSpec,
+    /// Jobs that must succeed first.
+    pub after: Vec<JobId>,
+    /// The tasks, numbered on from those of the arrival before.
+    pub tasks: Vec<TaskSpec>,
 }
 
 /// What happens when a task runs, besides what chance does.
@@ -120,6 +147,8 @@ pub struct Behaviour {
 pub(super) struct Submission {
     pub(super) at: Nanos,
     pub(super) job: JobSpec,
+    /// Jobs that must succeed first.
+    pub(super) after: Box<[JobId]>,
     /// The id of the first task.
     pub(super) first: usize,
     /// Shared with the scheduler, which is given them as they are.
@@ -153,6 +182,9 @@ pub struct Network {
     /// Whether a message may overtake an earlier one.
     #[serde(default)]
     pub reorder: bool,
+    /// How many seconds an agent keeps the news of an end back, to tell of several together.
+    #[serde(default)]
+    pub hold: f64,
 }
 
 fn no_delay() -> Distribution {
@@ -171,6 +203,7 @@ impl Default for Network {
             retransmit: one_second(),
             duplicate: 0.0,
             reorder: false,
+            hold: 0.0,
         }
     }
 }
@@ -179,7 +212,10 @@ impl Network {
     /// Whether every message arrives at once and once.
     #[must_use]
     pub fn is_instant(&self) -> bool {
-        self.delay == Distribution::Fixed(0.0) && self.loss == 0.0 && self.duplicate == 0.0
+        self.delay == Distribution::Fixed(0.0)
+            && self.loss == 0.0
+            && self.duplicate == 0.0
+            && self.hold == 0.0
     }
 
     /// How long one transmission takes, losses included.
@@ -211,6 +247,14 @@ pub enum Fault {
     CalmNetwork,
     /// Somebody does not want this task any more.
     Cancel(u64),
+    /// Somebody does not want this job any more.
+    CancelJob(JobId),
+    /// The agent is to get nothing new.
+    Drain(u32),
+    /// The scheduler hears that the connection to the agent has ended.
+    Silent(u32),
+    /// The scheduler hears from the agent.
+    Heard(u32),
     /// Somebody asks for a rebalancing pass.
     Rebalance,
     /// At most so many tasks of a group may run at once.
@@ -232,6 +276,7 @@ impl FleetTasks {
             Submission {
                 at,
                 job,
+                after: Box::default(),
                 first: std::mem::replace(&mut first, end),
                 tasks,
             }
@@ -240,8 +285,58 @@ impl FleetTasks {
             submissions: submissions.collect(),
             work: drawn.work,
             behaviours: Vec::new(),
+            attempts: HashMap::new(),
             has_edges,
         }
+    }
+
+    /// Work as it was recorded: tasks are numbered from 0 in the order of `arrivals`, which is that of time; `work`
+    /// says how long each takes, and `attempts` tells of those whose first attempt did not just succeed.
+    ///
+    /// # Panics
+    /// If tasks are numbered otherwise, or there are not as many durations.
+    #[must_use]
+    pub fn recorded(
+        arrivals: Vec<Arrival>,
+        work: Vec<Nanos>,
+        attempts: HashMap<u32, Box<[Attempt]>>,
+    ) -> Self {
+        let mut first = 0;
+        let mut has_edges = false;
+        let submissions = arrivals.into_iter().map(|arrival| {
+            let here = first;
+            for spec in &arrival.tasks {
+                assert_eq!(spec.id.0, first as u64, "tasks are numbered in order");
+                has_edges |= !spec.dependencies.is_empty();
+                first += 1;
+            }
+            Submission {
+                at: arrival.at,
+                job: arrival.job,
+                after: arrival.after.into(),
+                first: here,
+                tasks: arrival.tasks.into(),
+            }
+        });
+        let submissions: Vec<Submission> = submissions.collect();
+        assert_eq!(first, work.len(), "each task takes a time");
+        Self {
+            submissions,
+            work,
+            behaviours: Vec::new(),
+            attempts,
+            has_edges,
+        }
+    }
+
+    /// How the attempt of a task goes before which so many have ended. What came after the last one that is known is
+    /// taken to be as that one.
+    pub(super) fn attempt(&self, task: TaskId, ended: u16) -> Option<Attempt> {
+        if self.attempts.is_empty() {
+            return None;
+        }
+        let known = self.attempts.get(&u32::try_from(task.0).ok()?)?;
+        known.get(usize::from(ended)).or(known.last()).copied()
     }
 
     /// A job as the core is told of it, its tasks numbered one after the other, with what it takes to run each.
@@ -563,6 +658,7 @@ impl AgentSetup {
             straggler: (0.0, 1.0),
             joins: 0,
             heartbeat: None,
+            round_trip: None,
         }
     }
 }
