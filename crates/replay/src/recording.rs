@@ -304,8 +304,10 @@ struct HeardAgent {
     /// Since when it has had as much as it can run, or more.
     full_since: Option<Time>,
     full: Vec<(Time, Time)>,
-    silent: bool,
+    silent_since: Option<Time>,
     ever_silent: bool,
+    /// Attempts that were stopped, or lost with it.
+    stopped: Vec<(Nanos, Nanos)>,
     changed: bool,
 }
 
@@ -375,7 +377,7 @@ impl Reader {
             }
             known.changed |= spec != known.spec;
             known.spec = spec;
-            known.silent = false;
+            known.silent_since = None;
             known.present.push((now, None));
             self.events.push((now, Event::Fault(Fault::Mend(number))));
             self.events.push((now, Event::Fault(Fault::Start(number))));
@@ -391,8 +393,9 @@ impl Reader {
             was_given: false,
             full_since: None,
             full: Vec::new(),
-            silent: false,
+            silent_since: None,
             ever_silent: false,
+            stopped: Vec::new(),
             changed: false,
         };
         self.agents.insert(id, heard);
@@ -461,7 +464,7 @@ impl Reader {
             }
             Fact::AgentResumed { agent, .. } => {
                 if let Some(this) = self.agents.get_mut(agent)
-                    && std::mem::take(&mut this.silent)
+                    && this.silent_since.take().is_some()
                 {
                     self.events.push(fault(Fault::Mend(agent.number())));
                     self.events.push(fault(Fault::Heard(agent.number())));
@@ -493,7 +496,9 @@ impl Reader {
             return;
         };
         let is_here = this.present.last().is_some_and(|(_, to)| to.is_none());
-        if is_here && !std::mem::replace(&mut this.silent, true) {
+        if is_here && this.silent_since.is_none() {
+            this.silent_since = Some(now);
+            this.stop_being_full(now);
             this.ever_silent = true;
             let number = agent.number();
             self.events.push((now, Event::Fault(Fault::Cut(number))));
@@ -631,6 +636,13 @@ impl Reader {
         let (Some(started), Some(task)) = (held.started, self.tasks.get_mut(&held.task)) else {
             return;
         };
+        let agent = self.agents.get_mut(&held.agent);
+        // Nobody knows what it did while it was not heard.
+        let silent = agent.as_ref().and_then(|agent| agent.silent_since);
+        let now = silent.unwrap_or(now).max(started);
+        if let Some(agent) = agent {
+            agent.stopped.push((started.0, now.0));
+        }
         task.first_start
             .get_or_insert((started, held.agent.number()));
         let ran = now.since(started).0;
@@ -659,7 +671,8 @@ impl Reader {
         }
         let gap = actual::gap(self.agents.iter().map(|(id, agent)| {
             let full = agent.full.iter().map(|(from, to)| (from.0, to.0));
-            let ran = ran.remove(&id.number()).unwrap_or_default();
+            let mut ran = ran.remove(&id.number()).unwrap_or_default();
+            ran.extend(&agent.stopped);
             (agent.spec.slots, full.collect(), ran)
         }));
         let said = self.agents.values().filter_map(|agent| agent.round_trip);
@@ -959,6 +972,7 @@ impl HeardAgent {
     fn hold(&mut self, now: Time, by: i32) {
         self.held = self.held.saturating_add_signed(by);
         match (self.held >= self.spec.slots, self.full_since) {
+            (true, None) if self.silent_since.is_some() => {}
             (true, None) => self.full_since = Some(now),
             (false, Some(_)) => self.stop_being_full(now),
             _ => {}
@@ -974,7 +988,7 @@ impl HeardAgent {
     fn close(&mut self, now: Time) {
         self.stop_being_full(now);
         self.held = 0;
-        self.silent = false;
+        self.silent_since = None;
         if let Some((_, to @ None)) = self.present.last_mut() {
             *to = Some(now);
         }

@@ -9,20 +9,19 @@ use loxley_model::{AgentId, Failure, JobId, Lease, Outcome, Span, TaskId, Time};
 use loxley_policy::{Config, Selection, Vitals};
 use loxley_replay::Recording;
 
-pub const MS: u64 = 1_000_000;
+pub(crate) const MS: u64 = 1_000_000;
 
 /// What is to happen, each at its time in milliseconds.
-pub enum Step {
+pub(crate) enum Step {
     Join(&'static str, u32, &'static [&'static str]),
     /// A process dies, and the server notices that its connection ended.
     Die(&'static str),
-    Leave(&'static str),
     Submit(JobRequest),
     CancelJob(u64),
 }
 
 /// How long an attempt of a task takes on an agent, and how it ends.
-pub type Behaviour<'a> = &'a dyn Fn(u64, u32, &str) -> (u64, Outcome);
+pub(crate) type Behaviour<'a> = &'a dyn Fn(u64, u32, &str) -> (u64, Outcome);
 
 #[derive(Default)]
 struct Process {
@@ -34,9 +33,9 @@ struct Process {
     running: BTreeMap<Lease, (TaskId, Time, Time, Outcome)>,
 }
 
-pub struct VirtualServer<'a> {
+struct VirtualServer<'a> {
     engine: Engine,
-    pub journal: MemoryJournal,
+    journal: MemoryJournal,
     processes: BTreeMap<AgentId, Process>,
     now: Time,
     heard: Time,
@@ -44,7 +43,7 @@ pub struct VirtualServer<'a> {
 }
 
 /// A job that is one array.
-pub fn array(command: &str, count: u64, change: impl Fn(&mut TaskRequest)) -> JobRequest {
+pub(crate) fn array(command: &str, count: u64, change: impl Fn(&mut TaskRequest)) -> JobRequest {
     let run = Work::Command(CommandRequest {
         words: vec![command.to_owned()],
         ..CommandRequest::default()
@@ -61,7 +60,7 @@ pub fn array(command: &str, count: u64, change: impl Fn(&mut TaskRequest)) -> Jo
 }
 
 /// Runs until nothing is left to happen, and gives back what was written.
-pub fn recorded(
+pub(crate) fn recorded(
     config: &Config,
     steps: Vec<(u64, Step)>,
     behaviour: Behaviour<'_>,
@@ -105,7 +104,11 @@ pub fn recorded(
     server.journal
 }
 
-pub fn recording(config: &Config, steps: Vec<(u64, Step)>, behaviour: Behaviour<'_>) -> Recording {
+pub(crate) fn recording(
+    config: &Config,
+    steps: Vec<(u64, Step)>,
+    behaviour: Behaviour<'_>,
+) -> Recording {
     Recording::read(&mut recorded(config, steps, behaviour)).expect("a recording")
 }
 
@@ -134,7 +137,6 @@ impl VirtualServer<'_> {
                 process.running.clear();
                 Fact::AgentSilent(id)
             }
-            Step::Leave(name) => Fact::AgentLeft(self.id(name)),
             Step::Submit(job) => Fact::JobSubmitted {
                 request: Submission::new(job).expect("a good job"),
                 user: "somebody".to_owned(),

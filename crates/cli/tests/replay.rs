@@ -1,0 +1,303 @@
+//! `loxley replay`, `tune`, `sim JOURNAL` and `journal cut` on journals of real runs. How long something takes on the
+//! machine of a test is anybody's guess: so what is compared here is structure, and signs that no load can turn.
+#![expect(clippy::unwrap_used, reason = "a failure in a test is the message")]
+#![expect(dead_code, reason = "no server is stopped or killed here")]
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use support::{Fleet, LOXLEY};
+use tempfile::TempDir;
+
+fn loxley(directory: &Path, args: &[&str]) -> Output {
+    Command::new(LOXLEY)
+        .args(args)
+        .current_dir(directory)
+        .output()
+        .unwrap()
+}
+
+fn ok(directory: &Path, args: &[&str]) -> String {
+    let output = loxley(directory, args);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(directory: &Path, args: &[&str]) -> Value {
+    serde_json::from_str(&ok(directory, args)).unwrap()
+}
+
+/// What is refused: the exit code, and the words.
+fn refused(directory: &Path, args: &[&str]) -> (i32, String) {
+    let output = loxley(directory, args);
+    let words = String::from_utf8(output.stderr).unwrap();
+    (output.status.code().unwrap(), words)
+}
+
+/// A real run of 24 sleeps in two slots.
+fn recorded() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let mut args = vec!["run", "--journal", "j", "-j", "2", "sleep {}", ":::"];
+    args.extend(["0.02", "0.05", "0.1", "0.03"].repeat(6));
+    ok(directory.path(), &args);
+    directory
+}
+
+fn figure<'v>(value: &'v Value, variant: usize, name: &str) -> &'v Value {
+    &value["variants"][variant]["figures"][name]
+}
+
+#[test]
+fn a_run_is_replayed_and_asked_what_would_be_different() {
+    let directory = recorded();
+    let here = directory.path();
+    let value = json(here, &["replay", "j", "--json"]);
+    assert_eq!(
+        (value["tasks"].as_u64(), value["agents"].as_u64()),
+        (Some(24), Some(2))
+    );
+    let happened = value["happened"]["makespan"].as_f64().unwrap();
+    let simulated = value["simulated"]["makespan"].as_f64().unwrap();
+    assert!(
+        happened >= 0.6,
+        "24 sleeps of 1.2 s in all, in two slots: {happened}"
+    );
+    assert!(
+        (0.2..5.0).contains(&(simulated / happened)),
+        "{simulated} {happened}"
+    );
+    let args = [
+        "replay",
+        "j",
+        "--json",
+        "--seeds",
+        "4",
+        "--agents",
+        "+2",
+        "--without",
+        "slot 2",
+        "--load",
+        "x2",
+        "--set",
+        "strategy=pull",
+        "--report",
+        "r.html",
+    ];
+    let value = json(here, &args);
+    let labels: Vec<&str> = value["variants"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["label"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        labels,
+        [
+            "as recorded",
+            "strategy=pull",
+            "2 more agents",
+            "without slot 2",
+            "load x2"
+        ]
+    );
+    for (variant, longer) in [(2, false), (3, true), (4, true)] {
+        let makespan = figure(&value, variant, "makespan");
+        let change = makespan["change"].as_f64().unwrap();
+        assert_eq!(change > 0.0, longer, "{makespan}");
+        // With more agents one long task may be all there is to wait for.
+        assert!(!longer || makespan["more_than_noise"] == true, "{makespan}");
+    }
+    let page = std::fs::read_to_string(here.join("r.html")).unwrap();
+    assert!(page.contains("slot 1 (real)") && page.contains("slot 1 (as recorded)"));
+    assert!(page.contains("parts from the recorded configuration"));
+    let text = ok(
+        here,
+        &[
+            "replay",
+            "j",
+            "--agents",
+            "+2",
+            "--load",
+            "x2",
+            "--together",
+            "--seeds",
+            "3",
+        ],
+    );
+    assert!(text.contains("2 more agents, load x2"), "{text}");
+    assert!(text.contains("noise"), "{text}");
+}
+
+#[test]
+fn a_journal_is_a_workload_of_the_simulator() {
+    let directory = recorded();
+    let value = json(directory.path(), &["sim", "j", "--json"]);
+    assert!(value.to_string().contains("j"), "{value}");
+    let text = ok(directory.path(), &["sim", "j"]);
+    assert!(text.contains("24 executed"), "{text}");
+    let (code, words) = refused(directory.path(), &["sim", "j", "--set", "workers=3"]);
+    assert_eq!(code, 3);
+    assert!(words.contains("loxley replay"), "{words}");
+}
+
+#[test]
+fn the_very_inputs_are_driven_again_and_a_part_is_cut_out() {
+    let directory = recorded();
+    let here = directory.path();
+    let value = json(here, &["replay", "j", "--exact", "--json"]);
+    assert_eq!(value["same"], true);
+    let text = ok(
+        here,
+        &[
+            "journal",
+            "cut",
+            "--dir",
+            "j",
+            "--from",
+            "300ms",
+            "--anonymous",
+            "--output",
+            "part",
+        ],
+    );
+    assert!(text.contains("facts are in part"), "{text}");
+    assert!(ok(here, &["journal", "check", "--dir", "part"]).contains("whole"));
+    assert_eq!(
+        json(here, &["replay", "part", "--exact", "--json"])["same"],
+        true
+    );
+    let facts = ok(here, &["journal", "export", "--dir", "part"]);
+    assert!(
+        !facts.contains("slot 1") && !facts.contains("sleep"),
+        "{facts}"
+    );
+    let (code, words) = refused(here, &["journal", "cut", "--dir", "j", "--output", "part"]);
+    assert_eq!(code, 1);
+    assert!(words.contains("already"), "{words}");
+    let late = [
+        "journal", "cut", "--dir", "j", "--from", "9h", "--output", "late",
+    ];
+    let (_, words) = refused(here, &late);
+    assert!(words.contains("nothing happened in that time"), "{words}");
+    assert!(!here.join("late").exists());
+}
+
+#[test]
+fn bad_input_is_said_to_be_bad() {
+    let directory = recorded();
+    let here = directory.path();
+    std::fs::create_dir(here.join("empty")).unwrap();
+    std::fs::create_dir(here.join("foreign")).unwrap();
+    std::fs::write(here.join("foreign/journal.db"), "this is no journal at all").unwrap();
+    std::fs::write(here.join("bad.yaml"), "load_balancing: {stratgy: pull}").unwrap();
+    let cases: [(&[&str], i32, &str); 10] = [
+        (&["replay", "nowhere"], 1, "there is no journal"),
+        (&["replay", "empty"], 1, "there is no journal"),
+        (&["replay", "foreign"], 3, ""),
+        (&["replay", "j", "--set", "stratgy=pull"], 3, "strategy"),
+        (&["replay", "j", "--set", "strategy"], 3, "PATH=VALUE"),
+        (&["replay", "j", "--config", "bad.yaml"], 3, "stratgy"),
+        (&["replay", "j", "--without", "nobody"], 3, "slot 1"),
+        (&["replay", "j", "--agents", "-1"], 3, "--without"),
+        (&["replay", "j", "--load", "huge"], 3, "x2"),
+        (&["tune", "j", "--objective", "happiness"], 3, "makespan"),
+    ];
+    for (args, code, words) in cases {
+        let (found, said) = refused(here, args);
+        assert_eq!(found, code, "{args:?}: {said}");
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+    // A bit of the facts is another.
+    let database = here.join("j/journal.db");
+    let mut bytes = std::fs::read(&database).unwrap();
+    let last = bytes.len() - 100;
+    for at in (last - 3000..last).step_by(37) {
+        bytes[at] ^= 0x55;
+    }
+    std::fs::write(&database, bytes).unwrap();
+    let (code, said) = refused(here, &["replay", "j"]);
+    assert!(
+        code != 0 && said.contains("damaged") || said.contains("cannot"),
+        "{code}: {said}"
+    );
+}
+
+#[test]
+fn a_search_is_resumed_and_prints_a_configuration_or_that_there_is_none() {
+    let directory = recorded();
+    let here = directory.path();
+    let args = [
+        "tune",
+        "j",
+        "--candidates",
+        "12",
+        "--seeds",
+        "3",
+        "--state",
+        "s.json",
+        "--json",
+    ];
+    let first = json(here, &args);
+    assert_eq!(first["complete"], true);
+    assert!(first["runs"].as_u64().unwrap() > 0);
+    let again = json(here, &args);
+    assert_eq!(again["runs"], 0, "all of it was measured before");
+    assert_eq!(again["gain"], first["gain"]);
+    let other = [
+        "tune",
+        "j",
+        "--candidates",
+        "13",
+        "--seeds",
+        "3",
+        "--state",
+        "s.json",
+    ];
+    let (code, words) = refused(here, &other);
+    assert_eq!(code, 1);
+    assert!(words.contains("another search"), "{words}");
+    let text = ok(here, &["tune", "j", "--candidates", "12", "--seeds", "3"]);
+    // What is printed is a file, whatever was found.
+    std::fs::write(here.join("tuned.yaml"), text).unwrap();
+    ok(here, &["config", "check", "tuned.yaml"]);
+}
+
+#[test]
+fn a_real_server_is_replayed_while_it_runs() {
+    let mut fleet = Fleet::new(None);
+    fleet.agent(&["--name", "one", "--slots", "2"]);
+    fleet.agent(&["--name", "two", "--slots", "1"]);
+    fleet.ok(&["submit", "--wait", "--array", "1-12", "--", "sleep", "0.1"]);
+    let journal = fleet.path().join("server");
+    let journal = match journal.is_dir() {
+        true => journal,
+        false => fleet.path().to_path_buf(),
+    };
+    let journal = journal.to_str().unwrap();
+    let value: Value = serde_json::from_str(&fleet.ok(&[
+        "replay",
+        journal,
+        "--json",
+        "--seeds",
+        "3",
+        "--without",
+        "one",
+    ]))
+    .unwrap();
+    assert_eq!(
+        (value["tasks"].as_u64(), value["agents"].as_u64()),
+        (Some(12), Some(2))
+    );
+    let simulated = value["simulated"]["makespan"].as_f64().unwrap();
+    assert!(
+        simulated >= 0.2,
+        "twelve tenths of a second in three slots: {simulated}"
+    );
+    let makespan = figure(&value, 1, "makespan");
+    assert!(makespan["change"].as_f64().unwrap() > 0.0, "{makespan}");
+    assert_eq!(makespan["more_than_noise"], true, "{makespan}");
+}
