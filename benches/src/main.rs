@@ -21,6 +21,8 @@ mod predict;
 mod python;
 #[cfg(feature = "system")]
 mod quality;
+#[cfg(feature = "system")]
+mod replay;
 mod report;
 #[cfg(feature = "system")]
 mod run;
@@ -105,6 +107,8 @@ enum System {
     Sim(sim::Arguments),
     /// Real runs of the pool, predicted by the simulator after calibration.
     Predict,
+    /// Real runs of `loxley run` and of a server, predicted from their journals alone.
+    Replay(replay::Arguments),
     /// The Python package beside ProcessPoolExecutor, multiprocessing, joblib, Dask and pure Python.
     Python(python::Arguments),
     /// The journal beside a plain file that is synced after every group.
@@ -136,6 +140,7 @@ fn run_system(part: System, options: &Options, report: &mut Report) -> Result<()
         System::Run(run) => run::run(options, &run, report),
         System::Sim(sim) => sim::run(&sim, options, report),
         System::Predict => predict::run(options),
+        System::Replay(replay) => replay::run(options, &replay),
         System::Python(python) => python::run(&python, options),
         System::Journal => journal::run(options, report),
         System::Policy => policy::run(options, report),

@@ -212,7 +212,7 @@ impl Observer for Collector<'_> {
                 | Happening::Withdrawn { .. }
         );
         if is_drawn {
-            self.0.push((now, happening.clone()));
+            self.0.push((now, *happening));
         }
     }
 }

@@ -31,7 +31,7 @@ pub enum WhatIfError {
         /// As it was written.
         set: String,
         /// What is wrong with it.
-        mistakes: Mistakes,
+        mistakes: Box<Mistakes>,
     },
     /// Nothing of this name is there to be left out.
     #[error("no recorded agent has the name, zone or skill `{0}`; there are {1}")]
@@ -141,7 +141,7 @@ impl WhatIf {
         for (path, value) in &self.set {
             let mistaken = |mistakes| WhatIfError::Set {
                 set: format!("{path}={value}"),
-                mistakes,
+                mistakes: Box::new(mistakes),
             };
             config = loxley_config::parse_over(&yaml(path, value), config).map_err(mistaken)?;
         }

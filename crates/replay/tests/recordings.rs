@@ -1,4 +1,5 @@
 //! Journals that were written in virtual time, read as workloads: what is predicted must be what happened.
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 mod virtual_server;
 
@@ -191,7 +192,7 @@ fn a_fleet_that_cannot_do_the_work_is_said_so() {
         (
             1,
             Step::Submit(array("work", 8, |task| {
-                task.skills = vec!["gpu".to_owned()]
+                task.skills = vec!["gpu".to_owned()];
             })),
         ),
     ];

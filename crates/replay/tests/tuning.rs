@@ -1,4 +1,5 @@
 //! The search on journals of which the best setting is known, and on such where there is none.
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 #![expect(
     dead_code,
     reason = "not every test lets agents die or reads the journal itself"
