@@ -1,5 +1,4 @@
 //! Journals that were written in virtual time, read as workloads: what is predicted must be what happened.
-#![expect(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 mod virtual_server;
 
