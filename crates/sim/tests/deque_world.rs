@@ -278,16 +278,3 @@ fn a_time_limit_stops_the_run() {
     let statistics = deque_world::run(&setup, 1, &mut ());
     assert_eq!(statistics.executed(), 3);
 }
-
-#[test]
-fn idle_workers_without_number_do_not_look_at_each_other_one_by_one() {
-    // Walked, the failed searches would be 100,000 times 100,000 looks: for hours.
-    let load = Load::Stream {
-        count: 1_000,
-        work: Distribution::Fixed(1.0),
-        arrivals: Arrivals::AtOnce,
-    };
-    let setup = DequeSetup::new(100_000, load);
-    let statistics = deque_world::run(&setup, 1, &mut ());
-    assert_eq!(statistics.executed(), 1_000);
-}

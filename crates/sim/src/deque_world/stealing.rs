@@ -34,14 +34,7 @@ impl<O: Observer> DequeWorld<'_, O> {
         let thief = &mut self.thieves[worker as usize];
         let length = |victim: usize| workers[victim].deque.len();
         let mut cost = 0;
-        let reach = thief.victims.reach();
         let round = thief.victims.round(topology, &mut thief.rng, length);
-        if let (0, Some(each)) = (self.queued, self.even_cost) {
-            // Nothing waits anywhere: what the walk comes to is known without walking.
-            let around = topology.neighbourhood(worker as usize, reach);
-            let looks = (around.end - around.start).saturating_sub(1);
-            return (NONE, each * (looks as usize).min(stealing.probes) as Nanos);
-        }
         for victim in round.take(stealing.probes) {
             cost += self.even_cost.unwrap_or_else(|| {
                 stealing.probe_costs[topology.distance(worker as usize, victim) as usize]
