@@ -18,6 +18,7 @@ use bytes::Bytes;
 use loxley_exec::{
     Assignment, Captured, Checkpoint, Desk, End, Keep, Limits, OutputRule, Ran, Recipe, Reports,
     Status, Stopping, Stream, Streams, TaskCommand, Template, TemplateError, Urgency, Work,
+    raw_bytes,
 };
 use loxley_model::{Failure, Lease, Outcome, Priority, TaskId};
 use loxley_protocol as wire;
@@ -242,7 +243,10 @@ impl LedgerState {
                 return None;
             }
         };
-        let item = assign.entry.map(|entry| OsString::from_vec(entry.into()));
+        let item = assign.entry.map(|entry| {
+            let bytes = raw_bytes::from_text(&entry).into_owned();
+            OsString::from_vec(bytes)
+        });
         Some(Assignment {
             task: TaskId(task),
             lease: Lease(lease),

@@ -56,6 +56,8 @@ pub enum ErrorCode {
     Internal,
     /// 503: the server drains or stops. Try again later.
     Unavailable,
+    /// 507: the disk of the server is full.
+    DiskFull,
     /// Something a newer server says.
     #[serde(other)]
     Unknown,
@@ -79,6 +81,7 @@ impl ErrorCode {
             Self::Busy => 429,
             Self::Internal | Self::Unknown => 500,
             Self::Unavailable => 503,
+            Self::DiskFull => 507,
         }
     }
 

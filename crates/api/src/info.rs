@@ -378,8 +378,47 @@ pub struct ServerInfo {
     pub jobs_open: u64,
     /// The last group of the journal.
     pub journal_position: u64,
+    /// How large the journal is, in bytes.
+    #[serde(default)]
+    pub journal_bytes: u64,
+    /// How much of that is not in use.
+    #[serde(default)]
+    pub journal_unused_bytes: u64,
+    /// Whether its disk is full: no more jobs are taken until there is room.
+    #[serde(default)]
+    pub disk_full: bool,
     /// Figures of the fleet.
     pub fleet: FleetInfo,
+}
+
+/// What of the past is to be forgotten, at once, whatever the configuration keeps. With neither limit: what the
+/// configuration does not keep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct PruneRequest {
+    /// Forget jobs that ended longer ago, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub older_than_sec: Option<f64>,
+    /// Keep so many of the jobs that ended last; with `older_than_sec`, only what is beyond both is forgotten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_jobs: Option<u64>,
+}
+
+/// What was forgotten.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PruneReport {
+    /// So many jobs.
+    pub jobs: u64,
+    /// So many tasks.
+    pub tasks: u64,
+    /// So many groups of facts from before the newest snapshot.
+    pub groups: u64,
+    /// So many bytes were given back to the system.
+    pub bytes: u64,
+    /// Whether there is more to forget: ask again.
+    pub more: bool,
 }
 
 /// The figures of the scheduler, names as published.

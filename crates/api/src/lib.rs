@@ -44,7 +44,8 @@ pub use figures::{BalanceFigure, Figures};
 pub use graph::{GraphNode, JobGraph};
 pub use info::{
     AgentInfo, AgentState, AttemptInfo, Explanation, FleetInfo, Health, JobInfo, OutputTail, Page,
-    Problem, ServerInfo, Severity, TaskCounts, TaskInfo, TaskState, TokenInfo, Usage,
+    Problem, PruneReport, PruneRequest, ServerInfo, Severity, TaskCounts, TaskInfo, TaskState,
+    TokenInfo, Usage,
 };
 pub use loxley_model::{DependencyFailure, JobState, Rerun, Unplaceable};
 pub use mark::{MarkFilter, Marks};

@@ -208,7 +208,8 @@ pub enum Work {
 pub struct CommandRequest {
     /// The program and its arguments, exactly as they are, unless there is a `shell`. In a task with entries,
     /// `{}` stands for the entry, `{.}`, `{/}`, `{//}` and `{/.}` for its parts as of a path, `{#}` for its number
-    /// from 1, and `{%}` for the number of the slot that runs it; in any other task braces mean themselves.
+    /// from 1, and `{%}` for the number of the slot that runs it; in any other task braces mean themselves. A byte
+    /// that is no text is the character U+10FF00 plus its value: U+10FFE9 for the byte 0xE9.
     pub words: Vec<String>,
     /// The shell that reads the words, joined by blanks, as a line. The entry arrives as exactly its own bytes,
     /// wherever it stands in it.
@@ -259,7 +260,7 @@ pub enum Entries {
         #[serde(default = "one")]
         step: u64,
     },
-    /// Texts, such as the lines of a file.
+    /// Texts, such as the lines of a file; bytes that are no text as in `words`.
     Lines(Vec<String>),
 }
 

@@ -2,6 +2,7 @@
 //! books of their own: in the order of the lines, never by the clock.
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
+#[expect(dead_code, reason = "no test needs all of it")]
 mod support;
 
 use std::io::{Read, Write};
@@ -382,4 +383,119 @@ fn a_server_that_stood_still_takes_nobody_for_lost() {
     let mut book = fleet.book("book");
     book.sort();
     assert_eq!(book, ["1.1", "2.1", "3.1"]);
+}
+
+#[test]
+fn arguments_and_lines_that_are_no_text_arrive_as_they_are() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let mut fleet = Fleet::new(None);
+    fleet.agent(&["--name", "ada", "--slots", "1"]);
+    let word = b"caf\xe9 \xff\xfe 'quoted' \xf4\x8f\xbf\xbf end";
+    let output = fleet
+        .command()
+        .args(["submit", "--wait", "-q", "--", "sh", "-c"])
+        .args(["printf %s \"$1\" >argument", "sh"])
+        .arg(OsStr::from_bytes(word))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(std::fs::read(fleet.path().join("argument")).unwrap(), word);
+    let lines = fleet.path().join("lines");
+    std::fs::write(&lines, b"one\n\xe9\xff two\r\n").unwrap();
+    let lines = lines.to_str().unwrap();
+    fleet.ok(&[
+        "submit",
+        "--wait",
+        "-q",
+        "--each-line",
+        lines,
+        "--",
+        "sh",
+        "-c",
+        "printf %s \"$1\" >line$2; \
+         printf %s \"$LOXLEY_ENTRY\" >entry$2",
+        "sh",
+        "{}",
+        "{#}",
+    ]);
+    for (file, expected) in [
+        ("line1", &b"one"[..]),
+        ("line2", b"\xe9\xff two"),
+        ("entry2", b"\xe9\xff two"),
+    ] {
+        let found = std::fs::read(fleet.path().join(file)).unwrap();
+        assert_eq!(found, expected, "{file}");
+    }
+}
+
+#[test]
+fn what_a_follower_misses_is_counted_where_it_is_missing() {
+    let mut fleet = Fleet::new(None);
+    fleet.agent(&["--name", "ada", "--slots", "1"]);
+    let bytes = 20_000_000;
+    let script = format!(
+        "echo begin; until [ -e go ]; do sleep 0.05; done; head -c {bytes} /dev/zero | tr '\\0' x; echo; echo end"
+    );
+    fleet.ok(&["submit", "-q", "--", "sh", "-c", &script]);
+    let follower = fleet
+        .command()
+        .args(["task", "logs", "--follow", "1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::fs::write(fleet.path().join("go"), "").unwrap();
+    let output = follower.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    let missing: u64 = said
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("loxley: ")?
+                .strip_suffix(" earlier bytes were not kept")
+        })
+        .map(|count| count.parse::<u64>().unwrap())
+        .sum();
+    let delivered = output.stdout.len() as u64;
+    assert_eq!(
+        delivered + missing,
+        bytes + "begin\n\nend\n".len() as u64,
+        "{said}"
+    );
+    assert!(output.stdout.ends_with(b"x\nend\n"));
+}
+
+#[test]
+fn what_is_tried_again_waits_for_what_it_depends_on() {
+    let mut fleet = Fleet::new(None);
+    fleet.agent(&["--name", "ada", "--slots", "4"]);
+    let file = fleet.path().join("job.yaml");
+    let text = "\
+tasks:
+- {name: last, command: 'echo last >>order', after: [middle]}
+- {name: middle, command: 'echo middle >>order', after: [first]}
+- {name: first, command: 'test -e mended && sleep 0.3 && echo first >>order'}
+";
+    std::fs::write(&file, text).unwrap();
+    let failed = fleet.run(&["submit", "--wait", "-q", file.to_str().unwrap()]);
+    assert_eq!(failed.status.code(), Some(4), "{failed:?}");
+    assert_eq!(fleet.book("order"), [] as [String; 0]);
+    let tasks = fleet.json(&["task", "list", "1", "--json"]);
+    assert!(
+        tasks.iter().all(|task| task["state"] == "failed"),
+        "{tasks:?}"
+    );
+    // One of them alone would run without what it needs.
+    let refused = fleet.run(&["task", "retry", "1"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(7), "{said}");
+    assert!(
+        said.contains("which failed and is not tried again"),
+        "{said}"
+    );
+    std::fs::write(fleet.path().join("mended"), "").unwrap();
+    fleet.ok(&["job", "retry", "1"]);
+    fleet.ok(&["job", "wait", "1"]);
+    assert_eq!(fleet.book("order"), ["first", "middle", "last"]);
 }

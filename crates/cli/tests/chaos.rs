@@ -5,6 +5,7 @@
 //! `LOXLEY_CHAOS_SEED` what happens.
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
+#[expect(dead_code, reason = "no test needs all of it")]
 mod support;
 
 use std::collections::BTreeMap;
@@ -30,10 +31,10 @@ for other in $(cat "pids.$t" 2>/dev/null); do
     runs "$other" && echo "task $t attempt $LOXLEY_ATTEMPT beside $other" >>overlaps
 done
 echo $$ >>"pids.$t"
-case $t in *3) setsid sh -c 'echo $$ >>"pids.$0"; exec sleep 2' "$t" >/dev/null 2>&1 & esac
+case $t in *3) setsid sh -c 'echo $$ >>"pids.$0"; exec sleep 2' "$t" >/dev/null 2>&1 & child=$!; esac
 case $t in *7) trap 'sleep 0.2; exit 1' TERM; esac
 sleep "0.$((t % 7))" & wait $!
-case $t in *3) kill $(tail -n1 "pids.$t") 2>/dev/null; wait; esac
+case $t in *3) kill "$child" 2>/dev/null; wait; esac
 echo "$t" >>done
 "#;
 
@@ -155,7 +156,8 @@ fn check(fleet: &Fleet, jobs: usize) {
                 state => {
                     let info = &fleet.json(&["task", "info", &id, "--json"])[0];
                     let failure = info["last"]["failure"].as_str();
-                    assert_eq!((state, failure), ("failed", Some("agent_lost")));
+                    let expected = ("failed", Some("agent_lost"));
+                    assert_eq!((state, failure), expected, "{info}");
                 }
             }
         }

@@ -314,6 +314,32 @@ fn a_log_lets_a_run_go_on_where_it_stopped() {
 }
 
 #[test]
+fn a_run_that_is_no_continuation_is_refused_before_anything_runs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let log = directory.path().join("log");
+    let log = log.to_str().expect("text");
+    // Task 3 is done; 1 and 2 are not.
+    let heading = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n";
+    let line = "3\t:\t1431699523.118\t     0.002\t0\t2\t0\t0\techo c\n";
+    fs::write(log, format!("{heading}{line}")).expect("a log");
+    let resume = ["-j1", "--joblog", log, "--resume", "echo {}", ":::"];
+    for (items, why) in [
+        (&["a", "b", "x", "d"][..], "another one than in the job log"),
+        (&["a", "b"][..], "is not there any more"),
+    ] {
+        let refused = run(&[&resume, items].concat());
+        assert_eq!((stdout(&refused), code(&refused)), (String::new(), 255));
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(said.contains(why), "{said}");
+    }
+    let resumed = run(&[&resume[..], &["a", "b", "c", "d"]].concat());
+    assert_eq!(
+        (stdout(&resumed), code(&resumed)),
+        ("a\nb\nd\n".to_owned(), 0)
+    );
+}
+
+#[test]
 fn results_are_kept_in_files() {
     let directory = tempfile::tempdir().expect("a directory");
     let root = directory.path().join("out");

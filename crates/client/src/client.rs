@@ -7,8 +7,9 @@ use hyper::Method;
 use loxley_api::{
     Access, AgentInfo, Blob, ConfigRequest, EndsRequest, Explanation, ExtendRequest, Figures,
     Health, JobFilter, JobInfo, JobRequest, Link, LinkRequest, LogRequest, MarkFilter, Marks,
-    OutputTail, PIECE_BYTES_MAX, Page, ResultName, ResultReference, ServerInfo, TaskEnd,
-    TaskFilter, TaskInfo, Timeline, TimelineFilter, Token, TokenInfo, TokenRequest,
+    OutputTail, PIECE_BYTES_MAX, Page, PruneReport, PruneRequest, ResultName, ResultReference,
+    ServerInfo, TaskEnd, TaskFilter, TaskInfo, Timeline, TimelineFilter, Token, TokenInfo,
+    TokenRequest,
 };
 use loxley_model::{AgentId, JobId, TaskId};
 
@@ -347,6 +348,22 @@ impl Client {
     /// Stops the server. Everything accepted is still there when it starts again.
     pub async fn stop_server(&self) -> Answer<ServerInfo> {
         self.transport.json(Ask::post("/v1/server/stop")).await
+    }
+
+    /// Has the server forget jobs that are over, until nothing is left that is to be forgotten.
+    pub async fn prune(&self, request: &PruneRequest) -> Answer<PruneReport> {
+        let mut total = PruneReport::default();
+        loop {
+            let ask = Ask::post("/v1/server/prune").json(request);
+            let report: PruneReport = self.transport.json(ask).await?;
+            total.jobs += report.jobs;
+            total.tasks += report.tasks;
+            total.groups += report.groups;
+            total.bytes += report.bytes;
+            if !report.more {
+                return Ok(total);
+            }
+        }
     }
 
     /// What is wrong with the fleet.

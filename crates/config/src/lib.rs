@@ -31,6 +31,6 @@ pub use read::{
     parse, parse_bytes, parse_bytes_over, parse_over, parse_server_bytes, take_section, text_of,
 };
 pub use reader::{Fields, Reader, suggestion};
-pub use settings::{JobAccess, ServerSettings};
+pub use settings::{JobAccess, Retention, ServerSettings};
 pub use tree::{Key, Limits, Node, Style, Value};
 pub use write::{default_yaml, server_yaml, to_yaml};

@@ -236,6 +236,28 @@ impl Job {
         })
     }
 
+    /// What these tasks of it wait for, as the request says.
+    pub(crate) fn dependencies(&self, tasks: &[TaskId]) -> Vec<(TaskId, Vec<TaskId>)> {
+        let names = self.request.tasks.iter().enumerate();
+        let by_name: BTreeMap<&str, &Part> = names
+            .filter_map(|(at, task)| Some((task.name.as_deref()?, self.parts.get(at)?)))
+            .collect();
+        let all = |name: &String| {
+            let part = by_name.get(name.as_str()).copied();
+            part.map_or(0..0, |part| part.first.0..part.first.0 + part.count)
+        };
+        let of = |task: &TaskId| {
+            let spot = self.spot(*task)?;
+            let position = spot.position;
+            let common = spot.request.depends_on.iter().flat_map(all).map(TaskId);
+            let own = spot.request.depends_on_each.iter();
+            let own = own.map(|name| TaskId(all(name).start + position));
+            let others = spot.request.depends_on_tasks.iter().copied();
+            Some((*task, common.chain(own).chain(others).collect()))
+        };
+        tasks.iter().filter_map(of).collect()
+    }
+
     /// Whether its tasks refer to each other: then the policy gets all of them at once.
     pub(crate) fn is_graph(&self) -> bool {
         let tasks = &self.request.tasks;

@@ -4,7 +4,7 @@
 //! it, it has no clock, no socket and no thread: the journal's facts, applied in order to a new state,
 //! bring back the state of the server that wrote them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -794,6 +794,7 @@ impl State {
                     .with_help("only tasks that failed can be tried again"));
             }
         }
+        let again = self.in_order(&tasks, &dead)?;
         for task in &tasks {
             let spot = self.jobs.spot(*task).expect("was found");
             let (id, priority) = (spot.job.id, spot.request.priority);
@@ -802,8 +803,73 @@ impl State {
             job.note_again(*task);
             self.jobs.note_fed_levels(&[priority]);
         }
-        self.handle(Input::DeadLettersResubmitted(tasks.into_iter().collect()));
+        for (task, after) in again {
+            let after = after.into_boxed_slice();
+            self.handle(Input::DeadLetterResubmitted { task, after });
+        }
         Ok(Applied::Done)
+    }
+
+    /// Tasks that failed, each after those of them that it waits for, and with what it waits for again: those, and
+    /// what is not over.
+    fn in_order(
+        &self,
+        tasks: &BTreeSet<TaskId>,
+        dead: &BTreeSet<TaskId>,
+    ) -> Result<Vec<(TaskId, Vec<TaskId>)>, ApiError> {
+        let mut by_job: BTreeMap<JobId, Vec<TaskId>> = BTreeMap::new();
+        for task in tasks {
+            let spot = self.jobs.spot(*task).expect("was found");
+            by_job.entry(spot.job.id).or_default().push(*task);
+        }
+        let mut waits: BTreeMap<TaskId, Vec<TaskId>> = BTreeMap::new();
+        let mut followers: BTreeMap<TaskId, Vec<TaskId>> = BTreeMap::new();
+        for (job, tasks_of_job) in by_job {
+            let job = self.jobs.get(job).expect("was found");
+            for (task, mut dependencies) in job.dependencies(&tasks_of_job) {
+                let failed = |on: &&TaskId| dead.contains(on) && !tasks.contains(on);
+                if let Some(first) = dependencies.iter().find(failed) {
+                    let message = format!(
+                        "task {} waits for task {}, which failed and is not tried again",
+                        task.0, first.0
+                    );
+                    let help = format!(
+                        "try both again: `loxley job retry {}`, or first `loxley task retry {}`",
+                        job.id.0, first.0
+                    );
+                    return Err(ApiError::new(ErrorCode::Conflict, message).with_help(help));
+                }
+                let scheduler = self.driver.scheduler();
+                dependencies
+                    .retain(|on| tasks.contains(on) || scheduler.task_status(*on).is_some());
+                for on in dependencies.iter().filter(|on| tasks.contains(on)) {
+                    followers.entry(*on).or_default().push(task);
+                }
+                waits.insert(task, dependencies);
+            }
+        }
+        let mut left: BTreeMap<TaskId, usize> = BTreeMap::new();
+        for task in followers.values().flatten() {
+            *left.entry(*task).or_default() += 1;
+        }
+        let free = tasks.iter().filter(|task| !left.contains_key(task));
+        let mut order: Vec<TaskId> = free.copied().collect();
+        let mut at = 0;
+        while let Some(task) = order.get(at).copied() {
+            at += 1;
+            for follower in followers.get(&task).into_iter().flatten() {
+                let count = left.get_mut(follower).expect("was counted");
+                *count -= 1;
+                if *count == 0 {
+                    order.push(*follower);
+                }
+            }
+        }
+        let with_waits = order.into_iter().map(|task| {
+            let after = waits.remove(&task).unwrap_or_default();
+            (task, after)
+        });
+        Ok(with_waits.collect())
     }
 
     // What agents say of tasks.

@@ -53,7 +53,7 @@ pub use guardian::{Guardian, GuardianProgram, boot_time, stand_guard};
 pub use launch::is_ignored;
 pub use local_agent::{LocalAgent, SlotSettings};
 pub use loxley_template::{
-    Filling, Replacement, Template, TemplateError, Vocabulary, quoted, split_words,
+    Filling, Replacement, Template, TemplateError, Vocabulary, quoted, raw_bytes, split_words,
 };
 pub use output::{Captured, Files, LineWriter, Sink, Spool, Stream, Tail};
 pub use program::ProgramCache;

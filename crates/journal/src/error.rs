@@ -108,17 +108,42 @@ pub enum OpenError {
     },
     /// It was written by another version of Loxley.
     #[error(
-        "the journal in {directory} has format {found}; this program reads format {known}: go on with the \
-         version of Loxley that wrote it, or move its files away and begin a new one",
-        directory = directory.display()
+        "the journal in {directory} has format {found}, that of {age} version of Loxley; this program reads formats \
+         {oldest} to {known}: go on with the version that wrote it, or move its files away and begin a new one",
+        directory = directory.display(),
+        age = if found > known { "a newer" } else { "an older" }
     )]
     Format {
         /// The directory.
         directory: PathBuf,
         /// The format found.
         found: u32,
+        /// The first format that this program reads.
+        oldest: u32,
         /// The format of this program.
         known: u32,
+    },
+    /// It was written by an earlier version of Loxley and cannot be brought up to the present format.
+    #[error(
+        "the journal in {directory} has format {found} and cannot be brought up to format {known}; nothing was changed",
+        directory = directory.display()
+    )]
+    Migration {
+        /// The directory.
+        directory: PathBuf,
+        /// The format found.
+        found: u32,
+        /// The format of this program.
+        known: u32,
+        /// Why: too little room, most likely, since a copy is kept.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A journal is there already.
+    #[error("there is a journal in {directory} already: it is not overwritten", directory = directory.display())]
+    Present {
+        /// The directory.
+        directory: PathBuf,
     },
     /// It is damaged in a way that must not be read over.
     #[error("the journal in {directory} is damaged", directory = directory.display())]

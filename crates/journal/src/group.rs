@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use loxley_model::Time;
+
 use crate::rows::Rows;
 use crate::{AppendError, ReadError};
 
@@ -100,6 +102,89 @@ impl Saving {
     }
 }
 
+/// What of the past may be forgotten: every job that is over and is beyond one of these limits, with its tasks and what
+/// they left. Nothing, when none is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// Jobs that ended before this moment.
+    pub older_than: Option<Time>,
+    /// All jobs but so many that ended last.
+    pub jobs_max: Option<u64>,
+    /// The jobs that ended first, and facts that a snapshot makes needless, while more bytes than this are in use.
+    pub bytes_max: Option<u64>,
+    /// Only jobs that are beyond both the age and the number.
+    pub both: bool,
+    /// So many unused bytes are not given back to the system: they will be needed again.
+    pub spare_bytes: u64,
+}
+
+/// What was forgotten.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// So many jobs.
+    pub jobs: u64,
+    /// So many tasks.
+    pub tasks: u64,
+    /// So many groups of facts that the newest snapshot makes needless.
+    pub groups: u64,
+    /// So many bytes were given back to the system.
+    pub bytes: u64,
+    /// Whether there is more to forget.
+    pub more: bool,
+}
+
+/// The past on its way to be forgotten, step by step. Groups may be appended between two steps.
+#[derive(Debug)]
+pub struct Pruning {
+    pub(crate) retention: Retention,
+    pub(crate) stage: PruneStage,
+    pub(crate) pruned: Pruned,
+    /// Groups that nobody needs were looked for.
+    pub(crate) groups_dropped: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PruneStage {
+    /// Nothing was done.
+    Begin,
+    /// Jobs that ended before this go.
+    Jobs(Time),
+    /// Is it small enough?
+    Measure,
+    /// Groups before this go.
+    Groups(Position),
+    /// Unused room goes back to the system.
+    Room,
+}
+
+impl Pruning {
+    /// Nothing of it is done yet.
+    #[must_use]
+    pub fn new(retention: Retention) -> Self {
+        Self {
+            retention,
+            stage: PruneStage::Begin,
+            pruned: Pruned::default(),
+            groups_dropped: false,
+        }
+    }
+
+    /// What is gone so far.
+    #[must_use]
+    pub fn pruned(&self) -> Pruned {
+        self.pruned
+    }
+}
+
+/// How much room a journal takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// So many bytes has its file.
+    pub bytes: u64,
+    /// So many of them are not in use.
+    pub unused: u64,
+}
+
 /// How much one [`read`](Journal::read) may return. It returns at least one group if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
@@ -173,4 +258,31 @@ pub trait Journal: Send {
     /// Drops groups before `before`, as far as a snapshot makes them needless, and returns how many.
     /// Rows of history stay.
     fn truncate(&mut self, before: Position) -> Result<u64, AppendError>;
+
+    /// Takes the next step of forgetting, a short one; false when that was the last. An engine that keeps no history
+    /// has nothing to forget.
+    fn prune_some(&mut self, pruning: &mut Pruning) -> Result<bool, AppendError> {
+        let _ = pruning;
+        Ok(false)
+    }
+
+    /// How much room it takes.
+    fn room(&mut self) -> Result<Room, ReadError> {
+        Ok(Room::default())
+    }
+
+    /// Whether the disk is full although the last append went well, and there is a reserve to give up.
+    fn is_short_of_room(&self) -> bool {
+        false
+    }
+
+    /// Gives up the room that was kept for the day when the disk is full; how many bytes that was, if there was any.
+    fn give_up_reserve(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// Keeps room for the day when the disk is full again. False: there is too little.
+    fn renew_reserve(&mut self) -> bool {
+        true
+    }
 }

@@ -22,6 +22,7 @@
 //! - [`ReadHistory`] is what every history can be asked; [`History`], that of the embedded engine, answers questions about what is over, from any thread and any process, while the
 //!   owner writes: [`task`](History::task), [`tasks`](History::tasks), [`output`](History::output),
 //!   [`result`](History::result), [`job`](History::job), [`jobs`](History::jobs).
+//! - [`backup`] copies a journal, also one in use.
 //! - [`check`] reads a whole journal and names the first damage.
 //! - [`failpoint`] lets a test end the process at a named place.
 //!
@@ -73,11 +74,14 @@ mod sqlite;
 pub use database_error::DatabaseError;
 
 pub use error::{AppendError, NotWritten, OpenError, ReadError};
-pub use group::{Group, Journal, Limit, Position, Saving, Snapshot, StoredGroup};
+pub use group::{
+    Group, Journal, Limit, Position, Pruned, Pruning, Retention, Room, Saving, Snapshot,
+    StoredGroup,
+};
 pub use memory::MemoryJournal;
 pub use reader::{BLOCK_TASKS, BlockStamp, ReadHistory};
 pub use rows::{AgentRow, Ended, JobRow, JobState, Rows, TaskOutput, TaskRow, Usage, limits};
 pub use sqlite::{
-    Checked, Finding, History, JobQuery, Notice, Opened, Options, Page, Pruned, SqliteJournal,
-    TaskFilter, TaskQuery, bytes_on_disk, check, copy, exists,
+    Checked, Finding, History, JobQuery, Notice, Opened, Options, Page, SqliteJournal, TaskFilter,
+    TaskQuery, backup, bytes_on_disk, check, copy, exists,
 };

@@ -10,8 +10,8 @@ use std::path::Path;
 
 use loxley_journal::{
     AppendError, Ended, Group, History, JobQuery, JobState, Journal, Limit, MemoryJournal,
-    NotWritten, Notice, OpenError, Options, Position, ReadError, Rows, Snapshot, SqliteJournal,
-    TaskFilter, TaskOutput, TaskQuery, check, limits,
+    NotWritten, Notice, OpenError, Options, Position, ReadError, Retention, Rows, Snapshot,
+    SqliteJournal, TaskFilter, TaskOutput, TaskQuery, backup, check, limits,
 };
 use loxley_model::{Failure, JobId, TaskId, Time};
 
@@ -468,10 +468,125 @@ fn forgetting_gives_room_back_when_asked() {
     };
     assert!(size() > 1 << 20);
     let mut journal = open(directory.path());
-    assert!(!journal.compact().unwrap());
-    journal.prune(Time(1000), u64::MAX).unwrap();
-    assert!(journal.compact().unwrap());
+    let reader = History::open(directory.path()).unwrap();
+    let pruned = journal
+        .prune_all(Retention {
+            older_than: Some(Time(1000)),
+            ..Retention::default()
+        })
+        .unwrap();
+    assert!(pruned.bytes >= 1 << 20, "{pruned:?}");
+    // While it is open, with a reader beside it.
+    assert!(size() < 1 << 18, "{} bytes", size());
+    let room = journal.room().unwrap();
+    assert_eq!((room.bytes, room.unused), (size(), 0));
+    assert_eq!(reader.jobs(&JobQuery::default()).unwrap().rows, []);
+    journal.append(Position(1), &sample::full(2)).unwrap();
     drop(journal);
-    assert!(size() < 1 << 18);
     assert_eq!(check(directory.path()).unwrap().findings, []);
+}
+
+/// A job in each group, with an output of 50,000 bytes; job `n` ends at `n`.
+fn history_of(jobs: u64, directory: &Path) -> SqliteJournal {
+    let mut journal = open(directory);
+    for number in 1..=jobs {
+        let mut group = sample::full(number);
+        group.rows.jobs[0].finished = Some(Time(number));
+        group.rows.outputs[0].output = vec![number as u8; 50_000];
+        journal.append(Position(number - 1), &group).unwrap();
+    }
+    journal
+}
+
+fn jobs_left(directory: &Path) -> Vec<u64> {
+    let history = History::open(directory).unwrap();
+    let jobs = history.jobs(&JobQuery::default()).unwrap().rows;
+    jobs.iter().map(|row| row.job.0).collect()
+}
+
+#[test]
+fn the_past_is_kept_by_age_number_and_size() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut journal = history_of(20, directory.path());
+    let mut keep = |retention| journal.prune_all(retention).unwrap().jobs;
+    assert_eq!(keep(Retention::default()), 0, "no limit, no loss");
+    let age = |older_than| Retention {
+        older_than: Some(Time(older_than)),
+        ..Retention::default()
+    };
+    assert_eq!(keep(age(4)), 3);
+    let both = Retention {
+        jobs_max: Some(5),
+        both: true,
+        ..age(6)
+    };
+    assert_eq!(keep(both), 2, "those that are beyond both limits");
+    let number = Retention {
+        jobs_max: Some(10),
+        ..age(8)
+    };
+    assert_eq!(keep(number), 5, "those that are beyond one of them");
+    assert_eq!(jobs_left(directory.path()).last(), Some(&11));
+    let size = Retention {
+        bytes_max: Some(300_000),
+        ..Retention::default()
+    };
+    let gone = keep(size);
+    assert!((3..=8).contains(&gone), "{gone} of ten, the oldest first");
+    let left = jobs_left(directory.path());
+    assert_eq!(left, (11 + gone..=20).rev().collect::<Vec<_>>());
+    let room = journal.room().unwrap();
+    assert!(room.bytes <= 300_000, "{room:?}");
+    assert_eq!(check(directory.path()).unwrap().findings, []);
+}
+
+#[test]
+fn a_backup_of_a_journal_in_use_is_whole_and_overwrites_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let to = place.path().join("backup");
+    let mut journal = history_of(5, directory.path());
+    let checked = backup(directory.path(), &to).unwrap();
+    assert_eq!(
+        (checked.findings.as_slice(), checked.next),
+        (&[][..], Position(5))
+    );
+    journal.append(Position(5), &sample::full(6)).unwrap();
+    let refused = backup(directory.path(), &to).unwrap_err().to_string();
+    assert!(
+        refused.ends_with("already: it is not overwritten"),
+        "{refused}"
+    );
+    assert_eq!(check(&to).unwrap().next, Position(5));
+    assert_eq!(jobs_left(&to), [5, 4, 3, 2, 1]);
+    // And it can be gone on with.
+    let mut copy = open(&to);
+    copy.append(Position(5), &sample::full(7)).unwrap();
+}
+
+#[test]
+fn what_keeps_room_for_a_full_disk_goes_and_comes_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let with = |reserve_bytes| {
+        let options = Options {
+            reserve_bytes,
+            ..Options::default()
+        };
+        SqliteJournal::open(directory.path(), &options)
+            .unwrap()
+            .journal
+    };
+    let size =
+        || std::fs::metadata(directory.path().join("journal.reserve")).map_or(0, |file| file.len());
+    let mut journal = with(Some(300_000));
+    assert_eq!(size(), 300_000);
+    assert_eq!(journal.give_up_reserve(), Some(300_000));
+    assert_eq!((size(), journal.give_up_reserve()), (0, None));
+    assert!(journal.renew_reserve());
+    drop(journal);
+    assert_eq!(size(), 300_000);
+    drop(with(None));
+    assert_eq!(size(), 300_000, "whoever does not ask leaves it alone");
+    drop(with(Some(0)));
+    assert_eq!(size(), 0);
 }

@@ -295,18 +295,21 @@ fn lost_rows_are_told() {
 fn a_journal_of_another_version_is_refused_with_what_to_do() {
     let directory = tempfile::tempdir().unwrap();
     drop(open(directory.path()));
-    let tool = rusqlite::Connection::open(directory.path().join("journal.db")).unwrap();
-    tool.pragma_update(None, "user_version", 1).unwrap();
-    drop(tool);
-    let error = SqliteJournal::open(directory.path(), &Options::default()).unwrap_err();
-    assert!(matches!(error, OpenError::Format { found: 1, .. }));
-    let said = error.to_string();
-    assert!(
-        said.ends_with(
-            "has format 1; this program reads format 3: go on with the version of Loxley that wrote \
-             it, or move its files away and begin a new one"
-        ),
-        "{said}"
-    );
-    assert!(History::open(directory.path()).is_err());
+    let now = rusqlite::Connection::open(directory.path().join("journal.db")).unwrap();
+    let number = |pragma| now.pragma_query_value(None, pragma, |row| row.get::<_, u32>(0));
+    let present = number("user_version").unwrap();
+    for (format, age) in [(1, "an older"), (present + 1, "a newer")] {
+        let tool = rusqlite::Connection::open(directory.path().join("journal.db")).unwrap();
+        tool.pragma_update(None, "user_version", format).unwrap();
+        drop(tool);
+        let error = SqliteJournal::open(directory.path(), &Options::default()).unwrap_err();
+        assert!(matches!(error, OpenError::Format { found, .. } if found == format));
+        let said = error.to_string();
+        let expected = format!(
+            "has format {format}, that of {age} version of Loxley; this program reads formats 3 to {present}: go on \
+             with the version that wrote it, or move its files away and begin a new one"
+        );
+        assert!(said.ends_with(&expected), "{said}");
+        assert!(History::open(directory.path()).is_err());
+    }
 }

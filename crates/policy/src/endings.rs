@@ -420,26 +420,32 @@ impl Scheduler {
     pub(crate) fn resubmit(&mut self, tasks: &[TaskId], actions: &mut Vec<Action>) {
         let all: Vec<TaskId> = self.facts.dead.keys().copied().collect();
         for id in if tasks.is_empty() { &all } else { tasks } {
-            let Some(letter) = self.facts.dead.remove(id) else {
-                reject(InputError::NotDeadLettered(*id), actions);
-                continue;
-            };
-            self.facts.ids.set(*id, Known::Unused);
-            self.facts.totals.failed -= 1;
-            self.facts.totals.submitted -= 1;
-            let spec = TaskSpec {
-                priority: letter.priority,
-                cost: letter.cost,
-                locality: letter.locality,
-                ..TaskSpec::new(*id, letter.kind)
-            };
-            let job = JobSpec {
-                unplaceable: loxley_model::Unplaceable::Hold,
-                onto: None,
-                ..letter.job
-            };
-            self.submit(job, &[spec], actions);
+            self.resubmit_one(*id, &[], actions);
         }
+    }
+
+    /// Gives a task on the dead-letter list another chance, after these.
+    pub(crate) fn resubmit_one(&mut self, id: TaskId, after: &[TaskId], actions: &mut Vec<Action>) {
+        let Some(letter) = self.facts.dead.remove(&id) else {
+            reject(InputError::NotDeadLettered(id), actions);
+            return;
+        };
+        self.facts.ids.set(id, Known::Unused);
+        self.facts.totals.failed -= 1;
+        self.facts.totals.submitted -= 1;
+        let spec = TaskSpec {
+            priority: letter.priority,
+            cost: letter.cost,
+            locality: letter.locality,
+            dependencies: after.into(),
+            ..TaskSpec::new(id, letter.kind)
+        };
+        let job = JobSpec {
+            unplaceable: loxley_model::Unplaceable::Hold,
+            onto: None,
+            ..letter.job
+        };
+        self.submit(job, &[spec], actions);
     }
 
     /// The tasks that failed for good and can be given another chance.

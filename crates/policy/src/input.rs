@@ -102,6 +102,13 @@ pub enum Input {
     CancelRequested(Selection),
     /// Tasks on the dead-letter list were given another chance; an empty list means all of them.
     DeadLettersResubmitted(Vec<TaskId>),
+    /// A task on the dead-letter list was given another chance, once these tasks, which are not over, have succeeded.
+    DeadLetterResubmitted {
+        /// Which task.
+        task: TaskId,
+        /// What it waits for again.
+        after: Box<[TaskId]>,
+    },
     /// At most this many tasks of the group may run at once.
     GroupLimitSet {
         /// The group.

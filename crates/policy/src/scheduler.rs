@@ -140,6 +140,9 @@ impl Scheduler {
             Input::StoodStill(gap) => self.excuse_silence(gap),
             Input::CancelRequested(selection) => self.cancel(selection, actions),
             Input::DeadLettersResubmitted(tasks) => self.resubmit(&tasks, actions),
+            Input::DeadLetterResubmitted { task, after } => {
+                self.resubmit_one(task, &after, actions);
+            }
             Input::GroupLimitSet { group, limit } => self.set_group_limit(group, limit, actions),
             Input::UserWeightSet { user, weight } => match weight {
                 0 => reject(InputError::BadWeight(user), actions),

@@ -11,7 +11,7 @@ use axum::Router;
 use loxley_api::{Access, ApiError, ErrorCode, Role, ServerInfo};
 use loxley_config::{JobAccess, ServerSettings};
 use loxley_engine::RecoverError;
-use loxley_journal::{AppendError, Journal, Notice, OpenError, SqliteJournal};
+use loxley_journal::{AppendError, Journal, Notice, OpenError, Pruned, Retention, SqliteJournal};
 use loxley_policy::Config;
 use tokio::sync::watch;
 
@@ -166,6 +166,9 @@ impl Context {
             draining: self.handle.is_draining(),
             jobs_open: self.handle.open_jobs().await?,
             journal_position: self.handle.journal_position(),
+            journal_bytes: self.handle.room().bytes,
+            journal_unused_bytes: self.handle.room().unused,
+            disk_full: self.handle.is_disk_full(),
             fleet: self.handle.fleet().await?,
         })
     }
@@ -220,17 +223,58 @@ impl Context {
         &self.samples
     }
 
-    /// Removes large results of tasks that nobody knows any more, now and then.
-    async fn tidy_large_results(self) {
-        const EVERY: Duration = Duration::from_secs(3600);
-        loop {
-            for (task, path) in self.large_results.tasks() {
-                let known = self.handle.task(task).await;
-                if known.is_err_and(|error| error.code == ErrorCode::NotFound) {
-                    let _ = std::fs::remove_file(path);
-                }
+    /// What the settings do not keep.
+    #[must_use]
+    pub fn retention(&self) -> Retention {
+        /// So much unused room stays for what comes.
+        const SPARE: u64 = 4 << 20;
+        let limit = |number: u64| (number > 0).then_some(number);
+        let kept = self.settings().retention;
+        let days = |days: u64| Duration::from_secs(days.saturating_mul(24 * 60 * 60));
+        Retention {
+            older_than: limit(kept.days).map(|number| self.handle.moment(days(number))),
+            jobs_max: limit(kept.jobs),
+            bytes_max: limit(kept.size_mb).map(|megabytes| megabytes << 20),
+            both: false,
+            spare_bytes: if self.handle.is_disk_full() { 0 } else { SPARE },
+        }
+    }
+
+    /// Forgets what the settings do not keep: now and then, when they change, and when the disk is full.
+    async fn forget_now_and_then(self) {
+        const EVERY: Duration = Duration::from_secs(60);
+        const RESULTS_EVERY: u32 = 60;
+        for round in 0_u32.. {
+            let pruned = self.handle.prune(self.retention()).await;
+            match &pruned {
+                Ok(Pruned { jobs: 0, .. }) => {}
+                Ok(Pruned { jobs, tasks, .. }) => tracing::info!(jobs, tasks, "forgot the past"),
+                Err(error) if error.code == ErrorCode::Unavailable => return,
+                // Said where it happened, and tried again.
+                Err(_) => {}
             }
-            tokio::time::sleep(EVERY).await;
+            let forgot = pruned.as_ref().is_ok_and(|pruned| pruned.jobs > 0);
+            if forgot || round % RESULTS_EVERY == 0 {
+                self.tidy_large_results().await;
+            }
+            if pruned.is_ok_and(|pruned| pruned.more) {
+                continue;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(EVERY) => {}
+                () = self.handle.wants_room() => {}
+                () = self.settings.changed() => {}
+            }
+        }
+    }
+
+    /// Removes large results of tasks that nobody knows any more.
+    pub(crate) async fn tidy_large_results(&self) {
+        for (task, path) in self.large_results.tasks() {
+            let known = self.handle.task(task).await;
+            if known.is_err_and(|error| error.code == ErrorCode::NotFound) {
+                let _ = std::fs::remove_file(path);
+            }
         }
     }
 
@@ -295,7 +339,8 @@ impl Server {
         }
         // First: it makes the directory, for its owner alone.
         let gate = Gate::open(&options.directory, &options.names())?;
-        let (journal, notices) = open_journal(&options.directory)?;
+        let settings = Settings::read(&options.directory, options.settings)?;
+        let (journal, notices) = open_journal(&options.directory, settings.disk_reserve_mb << 20)?;
         let history = HistorySource::open(options.directory.clone());
         let history = history.map_err(ServerError::History)?;
         Self::start_with(gate, Box::new(journal), history, notices, options, routes).await
@@ -360,7 +405,13 @@ impl Server {
             }),
             stop,
         };
-        tokio::spawn(context.clone().tidy_large_results());
+        if notices
+            .iter()
+            .any(|notice| matches!(notice, Notice::ReserveGivenUp { .. }))
+        {
+            context.handle.note_disk_full();
+        }
+        tokio::spawn(context.clone().forget_now_and_then());
         let router = Router::new()
             .route_service(AgentService::PATH, AgentService::server(handle))
             .merge(routes(context.clone()));
@@ -423,11 +474,15 @@ impl Server {
     }
 }
 
-fn open_journal(directory: &Path) -> Result<(SqliteJournal, Vec<Notice>), OpenError> {
+fn open_journal(
+    directory: &Path,
+    reserve_bytes: u64,
+) -> Result<(SqliteJournal, Vec<Notice>), OpenError> {
     let opened = SqliteJournal::open(
         directory,
         &loxley_journal::Options {
             holder: "loxley server".to_owned(),
+            reserve_bytes: Some(reserve_bytes),
             ..loxley_journal::Options::default()
         },
     )?;

@@ -6,6 +6,7 @@ use std::sync::{PoisonError, RwLock};
 
 use loxley_config::ServerSettings;
 use loxley_policy::Config;
+use tokio::sync::Notify;
 
 use crate::auth::{GateError, write_secret};
 
@@ -15,11 +16,15 @@ const FILE: &str = "settings.yaml";
 pub(crate) struct Settings {
     path: PathBuf,
     current: RwLock<ServerSettings>,
+    changed: Notify,
 }
 
 impl Settings {
     /// Those that are given; else those that were in force when the server ended.
-    pub(crate) fn open(directory: &Path, given: Option<ServerSettings>) -> Result<Self, GateError> {
+    pub(crate) fn read(
+        directory: &Path,
+        given: Option<ServerSettings>,
+    ) -> Result<ServerSettings, GateError> {
         let path = directory.join(FILE);
         let kept = || match std::fs::read(&path) {
             Ok(text) => match loxley_config::parse_server_bytes(&text) {
@@ -37,15 +42,26 @@ impl Settings {
                 source,
             }),
         };
-        let settings = given.map_or_else(kept, Ok)?;
+        given.map_or_else(kept, Ok)
+    }
+
+    /// As [`read`](Self::read); what is given is written down.
+    pub(crate) fn open(directory: &Path, given: Option<ServerSettings>) -> Result<Self, GateError> {
+        let settings = Self::read(directory, given)?;
         let this = Self {
-            path,
+            path: directory.join(FILE),
             current: RwLock::new(settings),
+            changed: Notify::new(),
         };
         if given.is_some() {
             this.set(settings)?;
         }
         Ok(this)
+    }
+
+    /// Returns when they were set since somebody last waited.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     pub(crate) fn get(&self) -> ServerSettings {
@@ -59,6 +75,7 @@ impl Settings {
             write_secret(&self.path, text.as_bytes())?;
         }
         *current = settings;
+        self.changed.notify_one();
         Ok(())
     }
 }

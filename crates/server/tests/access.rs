@@ -195,7 +195,10 @@ async fn until_here(admin: &Client, count: usize) {
 }
 
 async fn start_with(directory: &Path, jobs: JobAccess) -> TestServer {
-    let settings = ServerSettings { jobs };
+    let settings = ServerSettings {
+        jobs,
+        ..ServerSettings::default()
+    };
     TestServer::start_with(ServerOptions {
         settings: Some(settings),
         config: support::quick_config(),

@@ -28,6 +28,7 @@
 //! ```
 
 mod quote;
+pub mod raw_bytes;
 mod vocabulary;
 
 use std::ffi::{OsStr, OsString};
@@ -95,14 +96,19 @@ pub enum TemplateError {
 }
 
 impl Template {
-    /// The command of a task, as requests and job files say it: words, or with a shell a line for it. The
+    /// The command of a task, as requests and job files say it: words, or with a shell a line for it
+    /// ([bytes that are no text](raw_bytes) included). The
     /// entry is the only list of items of an array; in any other task braces mean themselves.
     pub fn of_task<W: AsRef<OsStr>>(
         words: &[W],
         shell: Option<&str>,
         is_array: bool,
     ) -> Result<Self, TemplateError> {
-        let words: Vec<OsString> = words.iter().map(|word| word.as_ref().to_owned()).collect();
+        let bytes = |word: &W| raw_bytes::from_text(word.as_ref().as_bytes()).into_owned();
+        let words: Vec<OsString> = words
+            .iter()
+            .map(|word| OsString::from_vec(bytes(word)))
+            .collect();
         match (shell, is_array) {
             (Some(shell), true) => Self::parse(&words, 1, false, OsStr::new(shell)),
             (Some(shell), false) => Ok(Self::plain_line(&joined(&words), OsStr::new(shell))),

@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
 use loxley_api::{Access, Role, TokenRequest};
+use loxley_config::ServerSettings;
 use loxley_server::{Context, Server, ServerOptions, api};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -24,7 +25,14 @@ impl OpenedJournal {
         let copy = tempfile::tempdir().context("no place for a copy of the journal")?;
         loxley_journal::copy(directory, copy.path())?;
         let runtime = Runtime::new().context("cannot start threads")?;
-        let options = ServerOptions::new(copy.path().to_owned());
+        let options = ServerOptions {
+            // A copy that goes with us needs no room kept for it.
+            settings: Some(ServerSettings {
+                disk_reserve_mb: 0,
+                ..ServerSettings::default()
+            }),
+            ..ServerOptions::new(copy.path().to_owned())
+        };
         let server = runtime
             .block_on(Server::start(options, api::router))
             .with_context(|| format!("cannot open the journal in {}", directory.display()))?;

@@ -278,8 +278,19 @@ pub(super) fn server(out: &mut dyn Write, server: &ServerInfo) -> io::Result<()>
                 "waited",
                 format!("{} on average", span(fleet.avg_task_wait_time)),
             ),
-            ("journal", format!("group {}", server.journal_position)),
+            ("journal", journal(server)),
         ],
+    )
+}
+
+fn journal(server: &ServerInfo) -> String {
+    let full = match server.disk_full {
+        true => "; its disk is full: no more jobs are taken until there is room",
+        false => "",
+    };
+    format!(
+        "group {}, {} bytes{full}",
+        server.journal_position, server.journal_bytes
     )
 }
 

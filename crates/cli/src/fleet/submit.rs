@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, BufRead, Write};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use loxley_api::{
     AgentInfo, Blob, CommandRequest, DependencyFailure, ENTRIES_MAX, Entries, FunctionRequest,
     JobInfo, JobRequest, Needs, RetryRequest, TaskRequest, Unplaceable, Work,
 };
+use loxley_exec::raw_bytes;
 use loxley_jobfile::Ranges;
 use loxley_jobfile::amount::{bytes, duration, priority};
 use loxley_model::{Priority, Rerun};
@@ -370,9 +372,10 @@ impl Args {
             Some(directory) => directory.clone(),
             None => std::env::current_dir().context("the present directory is gone")?,
         };
-        let words = self.words.iter().cloned().map(text);
+        let words = self.words.iter();
+        let words = words.map(|word| raw_bytes::to_text(word.as_bytes()));
         Ok(CommandRequest {
-            words: words.collect::<Result<_>>()?,
+            words: words.collect(),
             environment: self.env.iter().cloned().collect(),
             directory: Some(text(directory.into())?),
             shell: None,
@@ -465,15 +468,23 @@ pub(super) fn entries(array: Option<&Ranges>, each_line: Option<&Path>) -> Resul
         return Ok(None);
     };
     let bytes = input::read(path)?;
-    let lines: io::Result<Vec<String>> = bytes.lines().collect();
-    let lines = lines.with_context(|| format!("{} is not UTF-8", input::name(path)))?;
+    let lines: Vec<String> = lines(&bytes).map(raw_bytes::to_text).collect();
     if lines.is_empty() {
         bail!("{} has no lines", input::name(path));
     }
     Ok(Some(Entries::Lines(lines)))
 }
 
-/// What goes into JSON is UTF-8.
+/// Without what ends them: a line feed, with or without a carriage return before it.
+fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+    lines.map(|line| match line.strip_suffix(b"\n") {
+        Some(line) => line.strip_suffix(b"\r").unwrap_or(line),
+        None => line,
+    })
+}
+
+/// A path in JSON is UTF-8: agents make it, and look at it.
 fn text(word: OsString) -> Result<String> {
     word.into_string()
         .map_err(|word| anyhow!("{} is not UTF-8, and cannot be sent", word.display()))

@@ -1,5 +1,6 @@
 //! `loxley journal`: what a server wrote down, looked at without it.
 
+mod backup;
 mod check;
 mod cut;
 mod export;
@@ -19,10 +20,9 @@ use loxley_model::AgentId;
 
 use crate::exit::Exit;
 
-/// Look at what a server wrote down: check it, export it, draw it, cut a part out, forget the old.
+/// Look at what a server wrote down: check it, export it, draw it, copy it, cut a part out, forget the old.
 ///
-/// The journal is in the server's directory. Checking, exporting and drawing also work while a server
-/// runs; forgetting needs it to be stopped.
+/// The journal is in the server's directory. All of it works while a server runs, but for `restore`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
@@ -41,16 +41,19 @@ Examples:
   loxley journal cut --to 10m --anonymous --output small   a part to show to others
   loxley journal prune --older-than 30d             forget jobs that ended long ago
   loxley journal schema | psql fleet                make the tables for a journal in PostgreSQL
+  loxley journal backup /backup/today               a copy, checked
 
 Exit codes: 0 done, 1 the journal could not be read or written, 3 it is damaged.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Backup(backup::BackupArgs),
     Check(check::Args),
     Cut(cut::Args),
     Export(export::Args),
     Prune(prune::Args),
     Report(report::Args),
+    Restore(backup::RestoreArgs),
     Schema(schema::Args),
 }
 
@@ -60,11 +63,13 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
         None => loxley_api::data_directory()?,
     };
     let result = match args.command {
+        Command::Backup(args) => backup::backup(&args, &directory, out),
         Command::Check(args) => check::run(&args, &directory, out),
         Command::Cut(args) => cut::run(&args, &directory, out),
         Command::Export(args) => export::run(&args, &directory, out),
         Command::Prune(args) => prune::run(&args, &directory, out),
         Command::Report(args) => report::run(&args, &directory, out),
+        Command::Restore(args) => backup::restore(&args, &directory, out),
         Command::Schema(args) => schema::run(&args, out),
     };
     match result {

@@ -5,19 +5,22 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use loxley_journal::{History, JobQuery, Options, SqliteJournal};
+use loxley_api::{Access, PruneReport, PruneRequest};
+use loxley_client::blocking::Client;
+use loxley_journal::{Journal, OpenError, Options, Retention, SqliteJournal};
 use loxley_model::Time;
-use serde_json::json;
 
 use super::write_json;
 use crate::exit::Exit;
 
-/// Forget jobs that ended long ago, with their tasks, outputs and results.
+/// Forget jobs that ended long ago, with their tasks, outputs and results, and give their room back.
 ///
-/// Jobs that are not over stay whatever their age. The server must be stopped.
+/// Jobs that are not over stay whatever their age. While a server runs, it is asked to do it (with the access file in its
+/// directory). A server does it by itself, too: see `journal:` in `loxley config default`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  loxley journal prune --older-than 30d\n  loxley journal prune --keep 1000"
+    after_help = "Examples:\n  loxley journal prune --older-than 30d\n  loxley journal prune --keep 1000\n\n\
+                  On a full disk the reserve of the journal is given up for it, so it works there, too."
 )]
 pub(crate) struct Args {
     /// Forget jobs that ended longer ago than this: 30d, 12h, 90m.
@@ -25,7 +28,7 @@ pub(crate) struct Args {
     older_than: Option<Duration>,
     /// Keep so many of the jobs that ended last, and forget the rest; with --older-than, only what is both.
     #[arg(long, value_name = "N", required_unless_present = "older_than")]
-    keep: Option<usize>,
+    keep: Option<u64>,
     /// Print what was forgotten as one JSON object.
     #[arg(long)]
     json: bool,
@@ -37,51 +40,59 @@ pub(crate) fn run(args: &Args, directory: &Path, out: &mut dyn Write) -> Result<
         create: false,
         ..Options::default()
     };
-    let opened = SqliteJournal::open(directory, &options)?;
-    for notice in &opened.notices {
-        writeln!(io::stderr(), "loxley journal: {notice}")?;
-    }
-    let mut journal = opened.journal;
-    let by_age = args.older_than.map(|age| moment(&journal, age));
-    let by_count = args.keep.map(|keep| end_of_nth(directory, keep));
-    let limits = [by_age.transpose()?, by_count.transpose()?];
-    let limit = limits.into_iter().flatten().min().unwrap_or(Time::ZERO);
-    let pruned = journal.prune(limit, u64::MAX).context("cannot prune")?;
-    let compacted = journal.compact().context("cannot give room back")?;
-    if args.json {
-        let (jobs, tasks) = (pruned.jobs, pruned.tasks);
-        write_json(
-            &json!({"jobs": jobs, "tasks": tasks, "compacted": compacted}),
-            out,
-        )?;
-    } else {
-        writeln!(
-            out,
-            "forgot {} jobs with {} tasks",
-            pruned.jobs, pruned.tasks
-        )?;
+    let report = match SqliteJournal::open(directory, &options) {
+        Ok(opened) => {
+            for notice in &opened.notices {
+                writeln!(io::stderr(), "loxley journal: {notice}")?;
+            }
+            prune_file(args, opened.journal)?
+        }
+        Err(error @ OpenError::InUse { .. }) => ask_server(args, directory).context(error)?,
+        Err(error) => return Err(error.into()),
+    };
+    match args.json {
+        true => write_json(&report, out)?,
+        false => {
+            let room = match report.bytes {
+                0 => String::new(),
+                bytes => format!("; gave {bytes} bytes back"),
+            };
+            writeln!(
+                out,
+                "forgot {} jobs with {} tasks{room}",
+                report.jobs, report.tasks
+            )?;
+        }
     }
     Ok(Exit::Done)
 }
 
-/// When the job ended that is the last to be kept, counted from the one that ended last.
-fn end_of_nth(directory: &Path, keep: usize) -> Result<Time> {
-    let history = History::open(directory)?;
-    let mut ends = Vec::new();
-    let mut query = JobQuery::default();
-    loop {
-        let page = history.jobs(&query)?;
-        ends.extend(page.rows.iter().filter_map(|row| row.finished));
-        query.before = page.next;
-        if query.before.is_none() {
-            break;
-        }
-    }
-    ends.sort_unstable_by(|one, other| other.cmp(one));
-    Ok(match keep.checked_sub(1) {
-        // Fewer than that: all of them stay.
-        Some(nth) => ends.get(nth).copied().unwrap_or(Time::ZERO),
-        None => ends.first().map_or(Time::ZERO, |last| Time(last.0 + 1)),
+/// The server has the journal: it does it.
+fn ask_server(args: &Args, directory: &Path) -> Result<PruneReport> {
+    let client = Client::new(&Access::read(&directory.join(Access::FILE))?)?;
+    let request = PruneRequest {
+        older_than_sec: args.older_than.map(|age| age.as_secs_f64()),
+        keep_jobs: args.keep,
+    };
+    Ok(client.call(async |client| client.prune(&request).await)?)
+}
+
+fn prune_file(args: &Args, mut journal: SqliteJournal) -> Result<PruneReport> {
+    let older_than = args.older_than.map(|age| moment(&journal, age));
+    let retention = Retention {
+        older_than: older_than.transpose()?,
+        jobs_max: args.keep,
+        both: true,
+        ..Retention::default()
+    };
+    let pruned = journal.prune_all(retention).context("cannot prune")?;
+    journal.renew_reserve();
+    Ok(PruneReport {
+        jobs: pruned.jobs,
+        tasks: pruned.tasks,
+        groups: pruned.groups,
+        bytes: pruned.bytes,
+        more: pruned.more,
     })
 }
 

@@ -2,12 +2,13 @@
 //! heaviest first where weights are known.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, sync_channel};
 use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use loxley_exec::Input;
 use loxley_model::Span;
 
@@ -24,6 +25,8 @@ pub(super) struct Feed {
     earlier: Earlier,
     /// Whether to run again what failed in the earlier run.
     again: bool,
+    /// Read already, to see whether they are those of the earlier run.
+    read: VecDeque<Numbered>,
 }
 
 enum Source {
@@ -50,8 +53,8 @@ pub(super) struct Numbered {
 /// What comes next.
 pub(super) enum Next {
     Item(Numbered),
-    /// An earlier run finished this one, which was logged so.
-    Skipped(Numbered, Logged),
+    /// An earlier run finished this one.
+    Skipped(u64),
     /// Nothing yet; an event tells when it is worth asking again.
     Nothing,
     /// Nothing any more.
@@ -150,6 +153,7 @@ impl Feed {
             sequence: 0,
             earlier: Earlier::new(),
             again: false,
+            read: VecDeque::new(),
         }
     }
 
@@ -159,6 +163,49 @@ impl Feed {
         self.again = again;
     }
 
+    /// Reads items until all are there that are left out, and has each of those looked at. Waits for them.
+    ///
+    /// # Errors
+    /// When the look says so, or there are none under their numbers: then nothing has run yet.
+    pub(super) fn look_at_left_out(
+        &mut self,
+        look: impl Fn(&Numbered, &Logged) -> Result<()>,
+    ) -> Result<()> {
+        let left_out = |logged: &Logged| logged.succeeded || !self.again;
+        let mut missing: BTreeSet<u64> = self
+            .earlier
+            .iter()
+            .filter(|(_, logged)| left_out(logged))
+            .map(|(sequence, _)| *sequence)
+            .collect();
+        while !missing.is_empty() {
+            let next = match &mut self.source {
+                Source::Ready(items) => items.next(),
+                Source::Coming(items) => items.recv().ok().map(|items| {
+                    self.sequence += 1;
+                    let sequence = self.sequence;
+                    items.map(|content| content.numbered(sequence))
+                }),
+            };
+            let Some(mut numbered) = next.transpose().context("cannot read the items")? else {
+                break;
+            };
+            if missing.remove(&numbered.sequence) {
+                look(&numbered, &self.earlier[&numbered.sequence])?;
+                // A block may be large, and nobody will read it.
+                numbered.input = None;
+            }
+            self.read.push_back(numbered);
+        }
+        match missing.first() {
+            None => Ok(()),
+            Some(sequence) => bail!(
+                "task {sequence} of the job log is not there any more: resume with the same command and items, or \
+                 begin a new log"
+            ),
+        }
+    }
+
     /// How many tasks there will be in all, as far as that is known.
     pub(super) fn total(&self) -> Option<u64> {
         self.total
@@ -166,6 +213,9 @@ impl Feed {
 
     /// What comes next.
     pub(super) fn next(&mut self) -> Result<Next> {
+        if let Some(numbered) = self.read.pop_front() {
+            return Ok(self.sorted(numbered));
+        }
         let next = match &mut self.source {
             Source::Ready(items) => items.next(),
             Source::Coming(items) => match items.try_recv() {
@@ -184,12 +234,13 @@ impl Feed {
         let Some(numbered) = next.transpose().context("cannot read the items")? else {
             return Ok(Next::End);
         };
-        let sequence = numbered.sequence;
-        match self.earlier.get(&sequence) {
-            Some(logged) if logged.succeeded || !self.again => {
-                Ok(Next::Skipped(numbered, logged.clone()))
-            }
-            _ => Ok(Next::Item(numbered)),
+        Ok(self.sorted(numbered))
+    }
+
+    fn sorted(&self, numbered: Numbered) -> Next {
+        match self.earlier.get(&numbered.sequence) {
+            Some(logged) if logged.succeeded || !self.again => Next::Skipped(numbered.sequence),
+            _ => Next::Item(numbered),
         }
     }
 }

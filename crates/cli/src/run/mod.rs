@@ -571,6 +571,12 @@ fn run_prepared(mut args: Args, prepared: Prepared, out: &mut dyn Write) -> Resu
         delivery.lines = Some(Arc::new(lines));
     }
     let lines = delivery.lines.clone();
+    let mut source = ItemSource {
+        feed,
+        request: Box::new(request(&args, &template)),
+        recipe: Arc::new(recipe(&args, template, lines)),
+    };
+    source.check_log()?;
     watch_interrupts(sender.clone())?;
     let terminal = io::stderr().is_terminal();
     let mut gate = start_gate(&args, cores);
@@ -585,11 +591,7 @@ fn run_prepared(mut args: Args, prepared: Prepared, out: &mut dyn Write) -> Resu
         checkpoints: None,
         agents: (1..=slots).map(slot_agent).collect(),
         journal: journal(&args)?,
-        source: Source::Items(ItemSource {
-            feed,
-            request: Box::new(request(&args, &template)),
-            recipe: Arc::new(recipe(&args, template, lines)),
-        }),
+        source: Source::Items(source),
         ahead,
         delivery,
         progress: progress(&args, terminal),
@@ -630,7 +632,7 @@ fn dry_run(
                 out.write_all(template.line(&filling).as_bytes())?;
                 writeln!(out)?;
             }
-            Next::Skipped(..) => {}
+            Next::Skipped(_) => {}
             Next::Nothing => {
                 out.flush()?;
                 events.recv().context("the items never end")?;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use loxley_api::{JobRequest, Numbers, TaskRequest, Unplaceable};
 use loxley_exec::{Recipe, TaskCommand};
 use loxley_model::{Span, TaskId};
@@ -108,16 +108,27 @@ impl ItemSource {
         Ok(match self.feed.next()? {
             Next::Nothing => Coming::Nothing,
             Next::End => Coming::End,
-            Next::Skipped(item, logged) => {
-                let sequence = item.sequence;
-                logged.check(sequence, &self.command(item))?;
-                Coming::Skipped(sequence)
-            }
+            Next::Skipped(sequence) => Coming::Skipped(sequence),
             Next::Item(item) => Coming::Item(Item {
                 sequence: item.sequence,
                 cost: item.cost,
                 command: Arc::new(self.command(item)),
             }),
+        })
+    }
+
+    /// Refuses to leave out what was something else in the earlier run, before anything has run.
+    pub(super) fn check_log(&mut self) -> Result<()> {
+        let recipe = &self.recipe;
+        self.feed.look_at_left_out(|item, logged| {
+            let command = TaskCommand {
+                recipe: Arc::clone(recipe),
+                items: item.items.clone().into(),
+                sequence: item.sequence,
+                // The log knows the line, not what it reads.
+                input: None,
+            };
+            logged.check(item.sequence, &command)
         })
     }
 
@@ -143,6 +154,15 @@ impl JobSource {
 
     /// Refuses to leave out what was something else in the earlier run.
     pub(super) fn check_log(&self) -> Result<()> {
+        let gone = self.earlier.iter().filter(|(id, logged)| {
+            (logged.succeeded || !self.again) && self.book.plan.find(TaskId(**id)).is_none()
+        });
+        if let Some(id) = gone.map(|(id, _)| *id).min() {
+            bail!(
+                "task {id} of the job log is not in the job file any more: resume with the same job file, or begin a \
+                 new log"
+            );
+        }
         let mut left_out: Vec<TaskId> = self.left_out().collect();
         left_out.sort_unstable();
         left_out

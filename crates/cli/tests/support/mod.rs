@@ -55,6 +55,20 @@ impl Fleet {
         }
     }
 
+    /// A server in a directory that is made ready for it first.
+    pub(crate) fn over(prepare: impl FnOnce(&Path)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        prepare(directory.path());
+        let (server, url) = serve(directory.path(), "127.0.0.1:0", None);
+        Self {
+            directory,
+            server,
+            url,
+            agents: Vec::new(),
+            config: None,
+        }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }

@@ -1,5 +1,7 @@
 //! The journal trait, over SQLite.
 
+use std::time::Duration;
+
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::damage::not_written;
@@ -7,10 +9,12 @@ use super::head::Head;
 use super::lock::Lock;
 use super::log::Log;
 use super::mark::Mark;
+use super::open::BUSY_PATIENCE;
+use super::reserve::Reserve;
 use super::seal::{Chain, next_chain};
-use super::{read, snapshots, write};
+use super::{prune, read, snapshots, write};
 use crate::failpoint;
-use crate::group::{Group, Journal, Limit, Position, Saving, Snapshot, StoredGroup};
+use crate::group::{Group, Journal, Limit, Position, Pruning, Room, Saving, Snapshot, StoredGroup};
 use crate::rows::limits;
 use crate::{AppendError, NotWritten, ReadError};
 
@@ -22,6 +26,9 @@ pub struct SqliteJournal {
     head: Head,
     mark: Mark,
     log: Log,
+    reserve: Reserve,
+    /// The log could not be moved into the file for lack of room.
+    short_of_room: bool,
     /// A write ended in doubt: nothing more is taken.
     stopped: bool,
     /// Last, so that the connection is closed before another process may come in.
@@ -37,6 +44,7 @@ impl SqliteJournal {
         head: Head,
         mark: Mark,
         log: Log,
+        reserve: Reserve,
         lock: Lock,
     ) -> Self {
         Self {
@@ -44,6 +52,8 @@ impl SqliteJournal {
             head,
             mark,
             log,
+            reserve,
+            short_of_room: false,
             stopped: false,
             _lock: lock,
         }
@@ -121,6 +131,30 @@ impl SqliteJournal {
         AppendError::Unknown(error.into())
     }
 
+    /// Moves the log into the file, so that a file that became shorter is cut, and cuts the log to nothing: unless a
+    /// reader is in the way, who is not waited for.
+    pub(super) fn settle_log(&mut self) -> Result<(), AppendError> {
+        let patience = |span| {
+            let set = self.connection.busy_timeout(span);
+            set.map_err(|error| AppendError::NotWritten(not_written(error)))
+        };
+        patience(Duration::from_millis(50))?;
+        let moved = self
+            .connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| row.get(0));
+        patience(BUSY_PATIENCE)?;
+        match moved {
+            Ok(0) => {
+                self.log.note_cut();
+                self.short_of_room = false;
+            }
+            Ok(_) => {}
+            Err(error) if is_disk_full(&error) => self.short_of_room = true,
+            Err(error) => return Err(self.stop(error)),
+        }
+        Ok(())
+    }
+
     /// Moves the log into the file when it is large. A failure here is as bad as one in a commit: what
     /// the system could not write once, it may have forgotten.
     fn move_log(&mut self) -> Result<(), AppendError> {
@@ -132,11 +166,28 @@ impl SqliteJournal {
             .connection
             .query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |_| Ok(()))
         {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.short_of_room = false;
+                Ok(())
+            }
             // No room in the file for what is safe in the log: the log stays, and grows.
-            Err(error) if is_disk_full(&error) => Ok(()),
+            Err(error) if is_disk_full(&error) => {
+                self.short_of_room = true;
+                Ok(())
+            }
             Err(error) => Err(self.stop(error)),
         }
+    }
+
+    /// Drops some groups before `before`, which a snapshot makes needless, and says how many.
+    pub(super) fn drop_some(&mut self, before: Position) -> Result<u64, AppendError> {
+        let to = Position(before.0.min(self.head.base.0 + DROPPED_AT_ONCE));
+        let chain = self.chain_before(to)?;
+        self.commit(|connection, head| {
+            head.base = to;
+            head.base_chain = chain;
+            write::drop_before(connection, to).map_err(not_written)
+        })
     }
 
     pub(super) fn chain_before(&self, position: Position) -> Result<Chain, AppendError> {
@@ -149,10 +200,6 @@ impl SqliteJournal {
 
     pub(super) fn connection(&self) -> &Connection {
         &self.connection
-    }
-
-    pub(super) fn log(&mut self) -> &mut Log {
-        &mut self.log
     }
 }
 
@@ -214,14 +261,36 @@ impl Journal for SqliteJournal {
         }
         let mut dropped = 0;
         while self.head.base < before {
-            let to = Position(before.0.min(self.head.base.0 + DROPPED_AT_ONCE));
-            let chain = self.chain_before(to)?;
-            dropped += self.commit(|connection, head| {
-                head.base = to;
-                head.base_chain = chain;
-                write::drop_before(connection, to).map_err(not_written)
-            })?;
+            dropped += self.drop_some(before)?;
         }
         Ok(dropped)
+    }
+
+    fn prune_some(&mut self, pruning: &mut Pruning) -> Result<bool, AppendError> {
+        prune::step(self, pruning)
+    }
+
+    fn room(&mut self) -> Result<Room, ReadError> {
+        Ok(prune::room(&self.connection)?)
+    }
+
+    fn is_short_of_room(&self) -> bool {
+        self.short_of_room && self.reserve.is_held()
+    }
+
+    fn give_up_reserve(&mut self) -> Option<u64> {
+        let given_up = self.reserve.give_up();
+        if given_up.is_some() {
+            self.log.keep_room(false);
+        }
+        given_up
+    }
+
+    fn renew_reserve(&mut self) -> bool {
+        let renewed = self.reserve.renew();
+        if renewed {
+            self.log.keep_room(true);
+        }
+        renewed
     }
 }

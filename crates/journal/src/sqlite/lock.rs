@@ -34,7 +34,13 @@ impl Lock {
             Err(TryLockError::WouldBlock) => return Err(Refused::Held(read_holder(&mut file))),
             Err(TryLockError::Error(error)) => return Err(Refused::Io(error)),
         }
-        write_holder(&mut file, holder).map_err(Refused::Io)?;
+        match write_holder(&mut file, holder) {
+            // The lock is what counts; on a full disk its file stays without a name.
+            Err(error) if error.kind() != std::io::ErrorKind::StorageFull => {
+                return Err(Refused::Io(error));
+            }
+            _ => {}
+        }
         Ok(Self { _file: file })
     }
 }

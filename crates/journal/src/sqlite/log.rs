@@ -34,6 +34,7 @@ pub(super) struct Log {
     checkpoint_bytes: u64,
     /// So much room is made at once.
     room_bytes: u64,
+    keeps_room: bool,
     /// At least so long is the file.
     length: u64,
 }
@@ -60,6 +61,7 @@ impl Log {
             moved_at: 0,
             checkpoint_bytes,
             room_bytes,
+            keeps_room: true,
             length: 0,
         })
     }
@@ -88,7 +90,7 @@ impl Log {
     /// disk is not told of here.
     pub(super) fn make_room(&mut self) {
         let wanted = self.filled() + ROOM_LEAST;
-        if self.room_bytes == 0 || wanted <= self.length {
+        if self.room_bytes == 0 || !self.keeps_room || wanted <= self.length {
             return;
         }
         let Some(file) = &self.file else { return };
@@ -99,6 +101,11 @@ impl Log {
         });
         // After a failure, not again for every commit.
         self.length = lengthened.unwrap_or(wanted + self.room_bytes);
+    }
+
+    /// Whether room is made ahead of the log: not on a disk that is full.
+    pub(super) fn keep_room(&mut self, keep: bool) {
+        self.keeps_room = keep;
     }
 
     /// The log was cut to nothing.

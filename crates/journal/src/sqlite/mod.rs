@@ -5,6 +5,7 @@
 //! journal.db-wal    what was committed since the last checkpoint (SQLite's own log)
 //! journal.mark      how many groups were acknowledged, so that a lost end is noticed
 //! journal.lock      held by the one process that writes; names it
+//! journal.reserve   room that is given up when the disk is full
 //! ```
 //!
 //! SQLite makes a commit atomic and durable (WAL, `synchronous=FULL`). What it does not do is notice
@@ -14,6 +15,7 @@
 //! the log is read by [`wal`] before SQLite sees it, and the [`mark`] tells a torn write (dropped,
 //! with a notice) from a lost end (refused).
 
+mod backup;
 mod check;
 mod copy;
 mod damage;
@@ -23,11 +25,13 @@ mod history;
 mod lock;
 mod log;
 mod mark;
+mod migrate;
 mod open;
 mod pack;
 mod private;
 mod prune;
 mod read;
+mod reserve;
 mod runs;
 mod schema;
 pub(crate) mod seal;
@@ -35,9 +39,9 @@ mod snapshots;
 mod wal;
 mod write;
 
+pub use backup::backup;
 pub use check::{Checked, Finding, check};
 pub use copy::copy;
 pub use engine::SqliteJournal;
 pub use history::{History, JobQuery, Page, TaskFilter, TaskQuery};
 pub use open::{Notice, Opened, Options, bytes_on_disk, exists};
-pub use prune::Pruned;

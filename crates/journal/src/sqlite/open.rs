@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, OpenFlags};
@@ -14,7 +14,8 @@ use super::head::Head;
 use super::lock::{Lock, Refused};
 use super::log::Log;
 use super::mark::{Mark, Reading};
-use super::{private, schema, wal};
+use super::reserve::Reserve;
+use super::{migrate, private, schema, wal};
 use crate::group::Position;
 use crate::{OpenError, ReadError};
 
@@ -34,6 +35,8 @@ pub struct Options {
     pub room_bytes: u64,
     /// The page size of a new file: a power of two between 512 and 65,536.
     pub page_bytes: u32,
+    /// Room that is kept for the day when the disk is full; none: as much as there is already.
+    pub reserve_bytes: Option<u64>,
 }
 
 impl Default for Options {
@@ -45,6 +48,7 @@ impl Default for Options {
             checkpoint_bytes: 16 << 20,
             room_bytes: 1 << 20,
             page_bytes: 4096,
+            reserve_bytes: None,
         }
     }
 }
@@ -59,7 +63,7 @@ pub struct Opened {
 }
 
 /// Something that was found on opening and is not a reason to stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A commit was cut short by a crash. Nobody was told that it was written.
     TornTail {
@@ -72,6 +76,18 @@ pub enum Notice {
     MadePrivate {
         /// The mode that its directory, or one of its files, had.
         mode: u32,
+    },
+    /// It was written by an earlier version, and brought up to the present format.
+    Migrated {
+        /// The format that it had.
+        from: u32,
+        /// Where it is kept as it was.
+        copy: PathBuf,
+    },
+    /// The disk was full: the room that was kept for that day was given up.
+    ReserveGivenUp {
+        /// How many bytes.
+        bytes: u64,
     },
     /// The mark that would betray a lost end is gone or broken; it was made anew.
     MarkRemade {
@@ -92,6 +108,17 @@ impl fmt::Display for Notice {
                 f,
                 "others could read the journal (mode {mode:03o}): its directory has mode 700 now, its files 600"
             ),
+            Self::Migrated { from, copy } => write!(
+                f,
+                "the journal was brought from format {from} to format {}; as it was, it is kept in {}: remove that \
+                 when all is well",
+                schema::FORMAT,
+                copy.display()
+            ),
+            Self::ReserveGivenUp { bytes } => write!(
+                f,
+                "the disk is full: gave up the {bytes} bytes of {RESERVE}; `loxley journal prune` makes room"
+            ),
             Self::MarkRemade { next } => write!(
                 f,
                 "{MARK} was missing or damaged and was made anew: whether groups are missing at the \
@@ -102,10 +129,11 @@ impl fmt::Display for Notice {
 }
 
 pub(super) const DATABASE: &str = "journal.db";
-pub(super) const FILES: [&str; 5] = [DATABASE, LOG, "journal.db-shm", MARK, LOCK];
+pub(super) const FILES: [&str; 6] = [DATABASE, LOG, "journal.db-shm", MARK, LOCK, RESERVE];
 pub(super) const LOG: &str = "journal.db-wal";
 pub(super) const MARK: &str = "journal.mark";
 pub(super) const LOCK: &str = "journal.lock";
+pub(super) const RESERVE: &str = "journal.reserve";
 /// A journal that is being made; it gets its name when it is whole.
 const UNFINISHED: &str = "journal.db.new";
 
@@ -117,10 +145,11 @@ pub fn exists(directory: &Path) -> bool {
         .any(|file| directory.join(file).exists())
 }
 
-/// What the journal in `directory` takes on disk, with what of it is not in its file yet.
+/// What the journal in `directory` takes on disk, with what of it is not in its file yet; without its reserve, which
+/// holds nothing.
 #[must_use]
 pub fn bytes_on_disk(directory: &Path) -> u64 {
-    let files = FILES.iter();
+    let files = FILES.iter().filter(|file| **file != RESERVE);
     let lengths = files.filter_map(|file| directory.join(file).metadata().ok());
     lengths.map(|file| file.len()).sum()
 }
@@ -139,14 +168,16 @@ impl SqliteJournal {
         let mended = private::make(directory).map_err(|error| fail.io(error))?;
         let lock = take_lock(directory, &options.holder)?;
         let found = found || exists(directory);
+        let mut notices = Vec::from_iter(mended);
+        let mut reserve = Reserve::find(directory.join(RESERVE));
+        notices.extend(reserve.give_up_if_full());
         if !found {
             create(directory, options.page_bytes).map_err(|error| fail.io(error))?;
         }
         let found_log = inspect(directory)?;
         let mut connection =
             connect(directory, options).map_err(|error| fail.damaged(error.into()))?;
-        let head = load(directory, &connection)?;
-        let mut notices = Vec::from_iter(mended);
+        let mut head = load(directory, &connection)?;
         if let wal::Log::Torn { bytes } = found_log {
             notices.push(Notice::TornTail {
                 bytes,
@@ -156,16 +187,29 @@ impl SqliteJournal {
         if !compare_mark(directory, &head)? && found {
             notices.push(Notice::MarkRemade { next: head.next });
         }
+        if let Some(migrated) = migrate::up_to_date(directory, &connection)? {
+            head = load(directory, &connection)?;
+            notices.push(migrated);
+        }
         let mark = Mark::open(&directory.join(MARK), head.id).map_err(|error| fail.io(error))?;
         mark.set(head.next).map_err(|error| fail.io(error))?;
-        let log = Log::watch(
+        if let Some(bytes) = options.reserve_bytes {
+            reserve.want(bytes);
+        }
+        let mut log = Log::watch(
             &mut connection,
             &directory.join(LOG),
-            options.checkpoint_bytes,
+            reserve.log_bytes_max(options.checkpoint_bytes),
             options.room_bytes,
         )
         .map_err(|error| fail.damaged(error.into()))?;
-        let journal = Self::new(connection, head, mark, log, lock);
+
+        log.keep_room(
+            !notices
+                .iter()
+                .any(|notice| matches!(notice, Notice::ReserveGivenUp { .. })),
+        );
+        let journal = Self::new(connection, head, mark, log, reserve, lock);
         Ok(Opened { journal, notices })
     }
 }
@@ -221,6 +265,8 @@ fn create(
     private::create(&unfinished)?;
     let connection = Connection::open(&unfinished)?;
     connection.pragma_update(None, "page_size", page_bytes)?;
+    // Before there is a table: so pages that are not in use can be given back while others are.
+    connection.pragma_update(None, "auto_vacuum", migrate::INCREMENTAL)?;
     // One transaction: each would wait for the disk several times.
     let tables = connection.unchecked_transaction()?;
     schema::create(&tables)?;
@@ -331,9 +377,12 @@ pub(super) fn connect_to_read(directory: &Path) -> Result<Connection, OpenError>
     connect().map_err(|error: rusqlite::Error| Fail(directory).damaged(error.into()))
 }
 
+/// How long a connection waits for another one.
+pub(super) const BUSY_PATIENCE: Duration = Duration::from_secs(10);
+
 /// What every connection wants: patience, and suspicion of what the file says.
 fn guard(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_timeout(Duration::from_secs(10))?;
+    connection.busy_timeout(BUSY_PATIENCE)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "cache_size", -16_384)?;
@@ -346,11 +395,12 @@ pub(super) fn load(directory: &Path, connection: &Connection) -> Result<Head, Op
     let fail = Fail(directory);
     let format = schema::format(connection).map_err(|error| fail.damaged(error.into()))?;
     match format {
-        Some(schema::FORMAT) => {}
+        Some(schema::OLDEST..=schema::FORMAT) => {}
         Some(found) => {
             return Err(OpenError::Format {
                 directory: directory.to_owned(),
                 found,
+                oldest: schema::OLDEST,
                 known: schema::FORMAT,
             });
         }

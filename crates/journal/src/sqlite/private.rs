@@ -41,6 +41,14 @@ pub(super) fn make(directory: &Path) -> io::Result<Option<Notice>> {
     Ok((found != 0).then_some(Notice::MadePrivate { mode: found }))
 }
 
+/// As [`create`]; what a crash left there goes first.
+pub(super) fn create_anew(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => create(path),
+    }
+}
+
 /// An empty file that only its owner may read.
 pub(super) fn create(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();

@@ -5,8 +5,12 @@ use rusqlite::Connection;
 use super::damage::damaged;
 use crate::ReadError;
 
-/// The number of this arrangement of tables.
-pub(super) const FORMAT: u32 = 3;
+/// The number of this arrangement of tables. Format 4: pages that are not in use can be given back one by one.
+pub(super) const FORMAT: u32 = 4;
+
+/// The first format that is still read: with the same tables as this one. What is older than [`FORMAT`] is
+/// [brought up to it](super::migrate) when it is opened to be written.
+pub(super) const OLDEST: u32 = 3;
 
 /// `PRAGMA application_id` of a journal: "LoxJ".
 pub(super) const APPLICATION: u32 = 0x4C6F_784A;

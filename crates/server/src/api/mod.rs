@@ -113,6 +113,7 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(agents::forget))
         .routes(routes!(server::drain))
         .routes(routes!(server::stop))
+        .routes(routes!(server::prune))
         .routes(routes!(server::reload))
         .routes(routes!(server::set_log))
         .routes(routes!(tokens::list))

@@ -1,12 +1,16 @@
 //! The server itself: looked at, configured, drained, stopped.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use loxley_api::{
-    ApiError, ConfigRequest, ErrorBody, FigureHistory, Figures, Health, LogRequest, ServerInfo,
-    Timeline, TimelineFilter,
+    ApiError, ConfigRequest, ErrorBody, FigureHistory, Figures, Health, LogRequest, PruneReport,
+    PruneRequest, ServerInfo, Timeline, TimelineFilter,
 };
+use loxley_journal::Retention;
+use loxley_model::Time;
 use serde::Deserialize;
 
 use super::extract::{Body, Params, Refusal};
@@ -141,6 +145,45 @@ pub(super) async fn set_log(
 pub(super) async fn drain(State(context): State<Context>) -> Result<Json<ServerInfo>, Refusal> {
     context.drain();
     Ok(Json(context.info().await?))
+}
+
+/// Forget jobs that are over, with their tasks, outputs and results, and give room back to the system. Takes some
+/// seconds at most, and says whether there is more.
+#[utoipa::path(
+    post, path = "/v1/server/prune", tag = "server", request_body = PruneRequest,
+    responses(
+        (status = 200, description = "What is gone now.", body = PruneReport),
+        (status = 507, description = "There is too little room even to forget.", body = ErrorBody),
+    )
+)]
+pub(super) async fn prune(
+    State(context): State<Context>,
+    Body(request): Body<PruneRequest>,
+) -> Result<Json<PruneReport>, Refusal> {
+    let retention = match (request.older_than_sec, request.keep_jobs) {
+        (None, None) => context.retention(),
+        (age, jobs_max) => Retention {
+            older_than: age.map(|age| moment(&context, age)).transpose()?,
+            jobs_max,
+            both: true,
+            ..Retention::default()
+        },
+    };
+    let pruned = context.handle.prune(retention).await?;
+    context.tidy_large_results().await;
+    Ok(Json(PruneReport {
+        jobs: pruned.jobs,
+        tasks: pruned.tasks,
+        groups: pruned.groups,
+        bytes: pruned.bytes,
+        more: pruned.more,
+    }))
+}
+
+fn moment(context: &Context, seconds: f64) -> Result<Time, ApiError> {
+    let age = Duration::try_from_secs_f64(seconds);
+    let age = age.map_err(|error| ApiError::invalid(format!("older_than_sec: {error}")))?;
+    Ok(context.handle.moment(age))
 }
 
 /// End now. Everything accepted goes on at the next start.

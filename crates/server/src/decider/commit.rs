@@ -8,6 +8,7 @@
 //!
 //! Nobody waits for a snapshot longer than its copy and one piece of it take.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvError, SyncSender, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,9 @@ use std::time::Instant;
 
 use loxley_api::{ApiError, ErrorCode, Event};
 use loxley_engine::StateCopy;
-use loxley_journal::{AppendError, Group, Journal, Position, Saving, Snapshot};
+use loxley_journal::{
+    AppendError, Group, Journal, NotWritten, Position, Pruned, Pruning, Retention, Saving, Snapshot,
+};
 use loxley_protocol as wire;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{broadcast, oneshot};
@@ -38,6 +41,29 @@ pub(crate) struct Packet {
 enum Work {
     Packet(Packet),
     Snapshot(Underway),
+    Prune(Forgetting),
+}
+
+/// The past on its way to be forgotten: a step after each packet, and while there is none.
+pub(crate) struct Forgetting {
+    pruning: Pruning,
+    /// Then it is told how far it came.
+    until: Instant,
+    answer: oneshot::Sender<Result<Pruned, ApiError>>,
+}
+
+impl Forgetting {
+    pub(crate) fn new(
+        retention: Retention,
+        until: Instant,
+        answer: oneshot::Sender<Result<Pruned, ApiError>>,
+    ) -> Self {
+        Self {
+            pruning: Pruning::new(retention),
+            until,
+            answer,
+        }
+    }
 }
 
 /// A snapshot on its way to the journal.
@@ -174,6 +200,11 @@ impl Outbox {
         self.snapshots.bytes.load(Ordering::Relaxed)
     }
 
+    /// Has some of the past forgotten. False when a write failed.
+    pub(crate) fn forget(&self, forgetting: Forgetting) -> bool {
+        self.work.send(Work::Prune(forgetting)).is_ok()
+    }
+
     /// Has the state after all groups that were sent packed and kept. Without it the next start takes longer,
     /// and that is all: so nobody waits for it.
     pub(crate) fn keep(&self, state: StateCopy, waiting: Option<Kept>) {
@@ -204,8 +235,9 @@ impl CommitThread {
     /// Carries out packet after packet until the engine ends, or a write fails.
     pub(crate) fn run(self) -> Result<(), AppendError> {
         let mut underway = None;
+        let mut forgetting = VecDeque::new();
         loop {
-            match self.next(underway.is_some()) {
+            match self.next(underway.is_some(), !forgetting.is_empty()) {
                 Ok(Some(Work::Packet(packet))) => {
                     if !lock(&self.committer).carry_out(packet) {
                         break;
@@ -213,23 +245,28 @@ impl CommitThread {
                     self.underway.fetch_sub(1, Ordering::Release);
                 }
                 Ok(Some(Work::Snapshot(newer))) => underway = Some(newer.in_place_of(underway)),
+                Ok(Some(Work::Prune(more))) => forgetting.push_back(more),
                 Ok(None) => {}
                 Err(RecvError) => break,
             }
-            if !lock(&self.committer).keep_some(&mut underway) {
+            if !lock(&self.committer).keep_some(&mut underway)
+                || !lock(&self.committer).forget_some(&mut forgetting)
+            {
                 break;
             }
         }
         lock(&self.committer).failed.take().map_or(Ok(()), Err)
     }
 
-    /// What is next; nothing, while a snapshot can be written instead.
-    fn next(&self, is_snapshot_underway: bool) -> Result<Option<Work>, RecvError> {
-        if !is_snapshot_underway {
+    /// What is next; nothing, while a snapshot can be written or something forgotten instead. A server that ends
+    /// waits for its last snapshot, and forgets no more.
+    fn next(&self, is_snapshot_underway: bool, forgets: bool) -> Result<Option<Work>, RecvError> {
+        if !is_snapshot_underway && !forgets {
             return self.work.recv().map(Some);
         }
         match self.work.try_recv() {
             Ok(work) => Ok(Some(work)),
+            Err(TryRecvError::Disconnected) if !is_snapshot_underway => Err(RecvError),
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => Ok(None),
         }
     }
@@ -263,6 +300,12 @@ impl Committer {
             return true;
         };
         let bytes = this.saving.snapshot().state.len();
+        if self.progress.disk_full.load(Ordering::Relaxed) {
+            // What room is left is for ends, and for forgetting.
+            let why = "could not keep a snapshot: the disk is full";
+            this.tell(&Err(ApiError::new(ErrorCode::DiskFull, why)));
+            return true;
+        }
         match self.journal.save_piece(&mut this.saving) {
             Ok(true) => *underway = Some(this),
             Ok(false) => {
@@ -285,15 +328,88 @@ impl Committer {
         true
     }
 
+    /// Takes the next step of the first that wants something forgotten. False when a write failed in a way that ends
+    /// the server.
+    fn forget_some(&mut self, forgetting: &mut VecDeque<Forgetting>) -> bool {
+        let Some(mut this) = forgetting.pop_front() else {
+            return true;
+        };
+        let answer = match self.journal.prune_some(&mut this.pruning) {
+            Ok(true) if Instant::now() < this.until => {
+                forgetting.push_front(this);
+                return true;
+            }
+            Ok(more) => Ok(Pruned {
+                more,
+                ..this.pruning.pruned()
+            }),
+            Err(AppendError::NotWritten(NotWritten::DiskFull)) if self.give_up_reserve() => {
+                forgetting.push_front(this);
+                return true;
+            }
+            Err(AppendError::NotWritten(error)) => {
+                let code = match error {
+                    NotWritten::DiskFull => ErrorCode::DiskFull,
+                    _ => ErrorCode::Internal,
+                };
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "could not forget the past");
+                Err(ApiError::new(
+                    code,
+                    format!("could not forget the past: {error}"),
+                ))
+            }
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                return false;
+            }
+        };
+        self.look_at_room();
+        let _ = this.answer.send(answer);
+        true
+    }
+
+    /// The disk is full: gives up what was kept for this moment. False when that is gone already, or there was none.
+    fn give_up_reserve(&mut self) -> bool {
+        let Some(bytes) = self.journal.give_up_reserve() else {
+            return false;
+        };
+        tracing::error!(
+            bytes,
+            "the disk of the journal is full: gave up the reserve; no more jobs are taken until there is room"
+        );
+        self.progress.disk_full.store(true, Ordering::Relaxed);
+        self.progress.wants_room.notify_one();
+        true
+    }
+
+    /// Notes how large the journal is, and whether a full disk has room again.
+    pub(crate) fn look_at_room(&mut self) {
+        if let Ok(room) = self.journal.room() {
+            self.progress.bytes.store(room.bytes, Ordering::Relaxed);
+            self.progress.unused.store(room.unused, Ordering::Relaxed);
+        }
+        if self.progress.disk_full.load(Ordering::Relaxed) && self.journal.renew_reserve() {
+            tracing::warn!("there is room on the disk of the journal again");
+            self.progress.disk_full.store(false, Ordering::Relaxed);
+        }
+    }
+
     fn append(&mut self, group: &Group) -> Result<(), AppendError> {
         let begun = Instant::now();
+        let mut appended = self.journal.append(self.position, group);
+        if matches!(appended, Err(AppendError::NotWritten(NotWritten::DiskFull)))
+            && self.give_up_reserve()
+        {
+            appended = self.journal.append(self.position, group);
+        }
+        if self.journal.is_short_of_room() {
+            self.give_up_reserve();
+        }
         // Whether it was written or not, nobody has heard of it: whoever starts next reads the tail.
-        self.position = self
-            .journal
-            .append(self.position, group)
-            .inspect_err(|error| {
-                tracing::error!(%error, position = self.position.0, "a write to the journal failed");
-            })?;
+        self.position = appended.inspect_err(|error| {
+            tracing::error!(%error, position = self.position.0, "a write to the journal failed");
+        })?;
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.progress.note_commit(took);
         let commit_ns = &self.progress.commit_ns;

@@ -7,19 +7,21 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use loxley_api::{
     AgentInfo, ApiError, ErrorCode, Event, Explanation, ExtendRequest, Figures, FleetInfo, Health,
-    JobFilter, JobInfo, JobRequest, OutputTail, Page, TaskEnd, TaskFilter, TaskInfo, Timeline,
-    TimelineFilter,
+    JobFilter, JobInfo, JobRequest, OutputTail, Page, Problem, Severity, TaskEnd, TaskFilter,
+    TaskInfo, Timeline, TimelineFilter,
 };
 use loxley_engine::{Fact, Submission, ended_text, history_view, run_figures};
-use loxley_journal::{History, ReadError};
-use loxley_model::{AgentId, JobId, Span, TaskId};
+use loxley_journal::{History, Pruned, ReadError, Retention, Room};
+use loxley_model::{AgentId, JobId, Span, TaskId, Time};
 use loxley_policy::{Config, Selection};
 use loxley_protocol as wire;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
+use super::commit::Forgetting;
 use super::{CommitTimes, Decider, Link, Progress, Request, Told};
 use crate::outputs::Outputs;
 use crate::timeline::{self, TimelineIndex};
@@ -148,13 +150,23 @@ impl Handle {
             let message = "the server drains and takes no more jobs";
             return Err(ApiError::new(ErrorCode::Unavailable, message));
         }
+        self.need_room()?;
         let fact = Fact::JobSubmitted {
             request,
             user: user.to_owned(),
         };
         match self.tell(fact).await? {
             Told::Job(job) => Ok(*job),
-            Told::Ended(id) => self.job(id).await,
+            Told::Ended(id) => self.job(id).await.map_err(|error| match error.code {
+                ErrorCode::NotFound => {
+                    let message = format!(
+                        "this key was used for job {}, which is over and forgotten",
+                        id.0
+                    );
+                    ApiError::new(ErrorCode::Gone, message).with_help("submit it under another key")
+                }
+                _ => error,
+            }),
             Told::Done => Err(ApiError::new(ErrorCode::Gone, "the job is gone")),
         }
     }
@@ -165,6 +177,7 @@ impl Handle {
     /// When they make no sense, or the job is not open.
     pub async fn extend(&self, job: JobId, request: ExtendRequest) -> Result<JobInfo, ApiError> {
         request.check()?;
+        self.need_room()?;
         let ExtendRequest {
             task,
             entries,
@@ -622,7 +635,70 @@ impl Handle {
     /// # Errors
     /// When the server is stopping.
     pub async fn health(&self) -> Result<Health, ApiError> {
-        self.ask(|decider| decider.engine.health()).await
+        let mut health = self.ask(|decider| decider.engine.health()).await?;
+        if self.is_disk_full() {
+            health.ok = false;
+            health.problems.insert(0, disk_full());
+        }
+        Ok(health)
+    }
+
+    /// Forgets some of the past, for some seconds at most, and gives room back.
+    ///
+    /// # Errors
+    /// When the server is stopping, or there is too little room even for that.
+    pub async fn prune(&self, retention: Retention) -> Result<Pruned, ApiError> {
+        /// Whoever asked wants to hear of it while the request is still alive.
+        const AT_ONCE: Duration = Duration::from_secs(10);
+        let (answer, pruned) = oneshot::channel();
+        let forgetting = Forgetting::new(retention, Instant::now() + AT_ONCE, answer);
+        self.send(Request::Prune(forgetting)).await?;
+        pruned.await.map_err(|_| stopping())?
+    }
+
+    /// The moment so long ago, in the time of the journal.
+    #[must_use]
+    pub fn moment(&self, ago: Duration) -> Time {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let then = now.saturating_sub(ago).as_nanos();
+        let then = then.saturating_sub(u128::from(self.history.epoch_unix_ns()));
+        Time(u64::try_from(then).unwrap_or(u64::MAX))
+    }
+
+    /// How large the journal was when somebody last looked, and how much of that was not in use.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        Room {
+            bytes: self.progress.bytes.load(Ordering::Relaxed),
+            unused: self.progress.unused.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether the disk is full, and no more jobs are taken.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        self.progress.disk_full.load(Ordering::Relaxed)
+    }
+
+    /// The disk was full when the journal was opened.
+    pub(crate) fn note_disk_full(&self) {
+        self.progress.disk_full.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns when the disk has become full.
+    pub(crate) async fn wants_room(&self) {
+        self.progress.wants_room.notified().await;
+    }
+
+    fn need_room(&self) -> Result<(), ApiError> {
+        if !self.is_disk_full() {
+            return Ok(());
+        }
+        let message = "the disk of the server is full: it takes no more jobs until there is room";
+        let help = "an admin makes room with `loxley journal prune --older-than 7d`, or by removing other files";
+        Err(ApiError::new(ErrorCode::DiskFull, message).with_help(help))
     }
 
     /// Accepts no more jobs from now on.
@@ -743,6 +819,22 @@ impl Handle {
 
     async fn send(&self, request: Request) -> Result<(), ApiError> {
         self.requests.send(request).await.map_err(|_| stopping())
+    }
+}
+
+fn disk_full() -> Problem {
+    Problem {
+        severity: Severity::Critical,
+        kind: "disk_full".to_owned(),
+        message: "the disk of the journal is full, and the reserve was given up: no more jobs are taken; what runs goes on \
+                  while there is room for its end"
+            .to_owned(),
+        remedies: vec![
+            "forget old jobs: `loxley journal prune --older-than 7d`".to_owned(),
+            "remove other files from that disk, or make it larger".to_owned(),
+            "say what is kept: `journal: {keep_days: 30}` in the configuration, and `loxley config reload`"
+                .to_owned(),
+        ],
     }
 }
 

@@ -91,6 +91,8 @@ pub(crate) enum Request {
     },
     /// Take a snapshot of the state now.
     Snapshot(commit::Kept),
+    /// Forget some of the past.
+    Prune(commit::Forgetting),
     /// End, after everything that was told before is on disk.
     Stop,
 }
@@ -152,6 +154,14 @@ pub(crate) struct Progress {
     commit_sum_ns: AtomicU64,
     /// Whether no more jobs are accepted.
     pub(crate) draining: AtomicBool,
+    /// Whether the disk is full, and the room that was kept for that is in use.
+    pub(crate) disk_full: AtomicBool,
+    /// Rung when it has become full.
+    pub(crate) wants_room: Notify,
+    /// How large the journal is.
+    pub(crate) bytes: AtomicU64,
+    /// How much of that is not in use.
+    pub(crate) unused: AtomicU64,
 }
 
 impl Progress {
@@ -249,13 +259,14 @@ pub fn start(
     let (events, _) = broadcast::channel(EVENTS_MAX);
     let progress = Arc::new(Progress::default());
     progress.position.store(position.0, Ordering::Relaxed);
-    let committer = Committer {
+    let mut committer = Committer {
         journal,
         position,
         progress: Arc::clone(&progress),
         events: events.clone(),
         failed: None,
     };
+    committer.look_at_room();
     let (outbox, committer) = commit::outbox(committer);
     let mut decider = Decider {
         clock: Clock::new(history.epoch_unix_ns(), engine.now()),
@@ -331,6 +342,7 @@ impl Decider {
                 }
                 let goes_on = match request {
                     Request::Snapshot(kept) => self.take_snapshot(Some(kept)),
+                    Request::Prune(forgetting) => self.outbox.forget(forgetting),
                     request => self.take(request),
                 };
                 if !goes_on {
@@ -476,7 +488,7 @@ impl Decider {
                     let _ = answer.send(dismissed);
                 });
             }
-            Request::Snapshot(_) | Request::Stop => {}
+            Request::Snapshot(_) | Request::Prune(_) | Request::Stop => {}
         }
         self.engine.group_len() < GROUP_BYTES_MAX || self.flush()
     }

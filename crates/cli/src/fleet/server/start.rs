@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use loxley_api::{Access, data_directory};
+use loxley_journal::{AppendError, NotWritten};
 use loxley_policy::Config;
-use loxley_server::{Context, Server, ServerOptions, api};
+use loxley_server::{Context, Server, ServerError, ServerOptions, api};
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -123,6 +124,7 @@ async fn serve(args: &Args, options: ServerOptions, out: &mut dyn Write) -> Resu
     }
     let access = options.directory.join(Access::FILE);
     let directory = options.directory.display().to_string();
+    let place = directory.clone();
     let server = Server::start(options, api::router).await?;
     for notice in server.notices() {
         tracing::warn!("{notice}");
@@ -154,7 +156,17 @@ async fn serve(args: &Args, options: ServerOptions, out: &mut dyn Write) -> Resu
     if let Some(telemetry) = telemetry {
         telemetry.finish().await;
     }
-    Ok(ended?)
+    match ended {
+        Err(ServerError::Write(AppendError::NotWritten(NotWritten::DiskFull))) => {
+            let help = format!(
+                "no room is left on the disk of the journal, and its reserve is used up: the server has ended, and everything \
+                 that it accepted is there. Remove other files from that disk, or forget old jobs: `loxley journal prune \
+                 --older-than 7d --dir {place}`; then start it again"
+            );
+            Err(anyhow::Error::msg(help))
+        }
+        ended => Ok(ended?),
+    }
 }
 
 fn stop_on_signals(context: Context) -> Result<()> {

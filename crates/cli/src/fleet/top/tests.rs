@@ -78,6 +78,9 @@ fn looked() -> Look {
             draining: false,
             jobs_open: 1,
             journal_position: 5,
+            journal_bytes: 0,
+            journal_unused_bytes: 0,
+            disk_full: false,
             fleet: FleetInfo {
                 agent_count: 2,
                 tasks,
