@@ -15,6 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("policy", &["model", "balance"]),
     ("driver", &["policy", "model"]),
+    ("cluster", &["model"]),
     ("config", &["policy", "model", "balance"]),
     ("pool", &["balance"]),
     ("rayon-core", &["pool"]),
@@ -23,7 +24,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "api", "config", "driver", "engine", "journal", "model", "policy", "protocol",
+            "api", "cluster", "config", "driver", "engine", "journal", "model", "policy",
+            "protocol",
         ],
     ),
     (

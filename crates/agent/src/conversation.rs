@@ -4,8 +4,8 @@
 //! the server again and again, with growing pauses; when it is back, both sides compare what they know
 //! (`Hello::leases`), and what the server has not acknowledged is said again.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
@@ -98,6 +98,49 @@ pub(crate) struct Conversation {
     pub(crate) notes: Vec<String>,
     /// Whether a server ever took it in.
     pub(crate) was_welcome: AtomicBool,
+    pub(crate) servers: Mutex<Servers>,
+}
+
+/// The instances of the server, as far as we know them.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    /// The one to try next comes first.
+    urls: Vec<String>,
+    /// The highest epoch that one of them showed us.
+    epoch: u64,
+}
+
+impl Servers {
+    /// So many addresses are kept.
+    const MAX: usize = 32;
+
+    pub(crate) fn new(access: &Access) -> Self {
+        Self {
+            urls: access.urls(),
+            epoch: 0,
+        }
+    }
+
+    /// That one did not answer, or stands by: the next, or the one that it named.
+    fn pass_on(&mut self, named: Option<&str>) {
+        self.urls.rotate_left(1);
+        if let Some(named) = named {
+            self.urls.retain(|url| url != named);
+            self.urls.insert(0, named.to_owned());
+            self.urls.truncate(Self::MAX);
+        }
+    }
+
+    fn learn(&mut self, servers: &[String]) {
+        for server in servers
+            .iter()
+            .filter(|server| server.starts_with("https://"))
+        {
+            if self.urls.len() < Self::MAX && !self.urls.contains(server) {
+                self.urls.push(server.clone());
+            }
+        }
+    }
 }
 
 impl Conversation {
@@ -106,7 +149,11 @@ impl Conversation {
         /// From an eager first try to one every few seconds, each a little different from its neighbours.
         const FIRST_NS: u64 = 50_000_000;
         const LONGEST_NS: u64 = 5_000_000_000;
-        let pauses = Delay::new(FIRST_NS, 2.0, LONGEST_NS, 0.5).expect("the cap is above the base");
+        /// While another instance may take over: the longest that it can be late because of us.
+        const LONGEST_OF_SEVERAL_NS: u64 = 1_000_000_000;
+        let law =
+            |longest| Delay::new(FIRST_NS, 2.0, longest, 0.5).expect("the cap is above the base");
+        let (pauses, short_pauses) = (law(LONGEST_NS), law(LONGEST_OF_SEVERAL_NS));
         let mut rng = Rng::new(self.process);
         let mut attempt = 0;
         // A server that is away may come back; a name that nobody knows is a mistake of whoever wrote it.
@@ -128,7 +175,13 @@ impl Conversation {
                 {
                     return Err(AgentError::Refused(status.message().to_owned()));
                 }
-                Err(status) => status.message().to_owned(),
+                Err(status) => {
+                    let named = status.metadata().get(loxley_api::HOLDER_HEADER);
+                    let named = named.and_then(|named| named.to_str().ok());
+                    let named = named.filter(|named| named.starts_with("https://"));
+                    self.servers().pass_on(named);
+                    status.message().to_owned()
+                }
             };
             // A connection that held is no failed attempt.
             if begun.elapsed() > Duration::from_secs(5) {
@@ -137,6 +190,10 @@ impl Conversation {
             if self.stopper.level() == 2 || (self.stopper.level() == 1 && self.ledger.is_empty()) {
                 return Ok(());
             }
+            let pauses = match self.servers().urls.len() {
+                1 => &pauses,
+                _ => &short_pauses,
+            };
             let pause = Duration::from_nanos(pauses.ns(attempt, &mut rng));
             tracing::warn!(why, ?pause, "not connected; trying again");
             attempt += 1;
@@ -147,9 +204,14 @@ impl Conversation {
         }
     }
 
+    fn servers(&self) -> MutexGuard<'_, Servers> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn once(&self) -> Result<End, Status> {
         let access = &self.options.access;
-        let channel = connect(access).await?;
+        let url = self.servers().urls[0].clone();
+        let channel = connect(access, &url).await?;
         let mut client = AgentsClient::new(channel)
             .max_decoding_message_size(wire::FRAME_MAX * 4)
             .max_encoding_message_size(wire::FRAME_MAX);
@@ -180,6 +242,16 @@ impl Conversation {
                 "the server did not say welcome",
             ));
         };
+        {
+            let mut servers = self.servers();
+            if welcome.epoch < servers.epoch {
+                return Err(Status::unavailable(
+                    "another instance has taken over from this one",
+                ));
+            }
+            servers.epoch = welcome.epoch;
+            servers.learn(&welcome.servers);
+        }
         tracing::info!(
             agent = welcome.agent,
             resumed = welcome.resumed,
@@ -456,20 +528,21 @@ fn is_final(status: &Status) -> bool {
     )
 }
 
-/// Whether anybody knows where the server is.
+/// Whether anybody knows where one of the instances of the server is.
 async fn resolve(access: &Access) -> Result<(), AgentError> {
-    let uri: Uri = access
-        .url
-        .parse()
-        .map_err(|_| AgentError::Refused(format!("`{}` is no address of a server", access.url)))?;
-    let (host, port) = address(&uri);
-    let found = tokio::net::lookup_host((host.as_str(), port))
-        .await
-        .map(drop);
-    match found {
-        Ok(()) => Ok(()),
-        Err(source) => Err(AgentError::Unknown { host, source }),
+    let mut unknown = None;
+    for url in access.urls() {
+        let uri: Uri = url
+            .parse()
+            .map_err(|_| AgentError::Refused(format!("`{url}` is no address of a server")))?;
+        let (host, port) = address(&uri);
+        let found = tokio::net::lookup_host((host.as_str(), port)).await;
+        match found.map(drop) {
+            Ok(()) => return Ok(()),
+            Err(source) => unknown = unknown.or(Some(AgentError::Unknown { host, source })),
+        }
     }
+    unknown.map_or(Ok(()), Err)
 }
 
 /// The host and the port of a server.
@@ -480,10 +553,11 @@ fn address(uri: &Uri) -> (String, u16) {
 }
 
 /// TLS to the one server that the access file names.
-async fn connect(access: &Access) -> Result<Channel, Status> {
+async fn connect(access: &Access, url: &str) -> Result<Channel, Status> {
     let failed = |error: &dyn std::fmt::Display| Status::unavailable(error.to_string());
-    let uri: Uri = access.url.parse().map_err(|error| failed(&error))?;
-    let address = address(&uri);
+    let uri: Uri = url.parse().map_err(|error| failed(&error))?;
+    let (host, port) = address(&uri);
+    let address = (host.clone(), port);
     let mut config = loxley_api::client_config(access.certificate_sha256);
     config.alpn_protocols = vec![b"h2".to_vec()];
     let tls = tokio_rustls::TlsConnector::from(Arc::new(config));

@@ -15,13 +15,13 @@ mod name_claim;
 mod vitals;
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use loxley_api::Access;
 use loxley_exec::{Guardian, LocalAgent, SlotSettings};
 use tokio::sync::Notify;
 
-use conversation::Conversation;
+use conversation::{Conversation, Servers};
 use fence::Fence;
 use ledger::Ledger;
 
@@ -154,7 +154,9 @@ impl Agent {
         let local = LocalAgent::start(0, slots, &Arc::new(settings), move || rung.notify_one())?;
         let desk = Arc::clone(local.desk());
         let fence = Arc::new(Fence::new(guardian.clone()));
+        let servers = Servers::new(&self.options.access);
         let conversation = Conversation {
+            servers: Mutex::new(servers),
             process: process_number(),
             options: Arc::new(self.options),
             ledger: Arc::new(Ledger::new(Arc::clone(&desk), bell, Arc::clone(&fence))),

@@ -19,6 +19,9 @@ use crate::{Fingerprint, Role, Token};
 pub struct Access {
     /// Where the server listens: `https://127.0.0.1:7420`.
     pub url: String,
+    /// Where its other instances listen, where there are several: one of them answers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<String>,
     /// The SHA-256 of its certificate. No other is accepted, whoever signed it.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub certificate_sha256: Fingerprint,
@@ -67,7 +70,21 @@ pub enum AccessError {
     },
 }
 
+/// The header with which an instance that stands by names the one that answers.
+pub const HOLDER_HEADER: &str = "loxley-holder";
+
 impl Access {
+    /// All addresses, the one to begin with first.
+    pub fn urls(&self) -> Vec<String> {
+        let mut urls = vec![self.url.clone()];
+        for other in &self.others {
+            if !urls.contains(other) {
+                urls.push(other.clone());
+            }
+        }
+        urls
+    }
+
     /// The name of the admin's access file in the server's directory.
     pub const FILE: &'static str = "access.json";
     /// The name of the access file for agents on the server's machine.
@@ -138,6 +155,7 @@ mod tests {
     fn access() -> Access {
         Access {
             url: "https://127.0.0.1:7420".to_owned(),
+            others: vec!["https://127.0.0.2:7420".to_owned()],
             certificate_sha256: Fingerprint::of(b"certificate"),
             token: Token::random(),
             role: Role::Admin,

@@ -31,7 +31,7 @@ mod timeline;
 mod tls;
 mod token;
 
-pub use access::{Access, AccessError};
+pub use access::{Access, AccessError, HOLDER_HEADER};
 pub use blob::Blob;
 pub use check::{
     BODY_BYTES_MAX, ENTRIES_MAX, ENVIRONMENT_MAX, LIST_MAX, NAME_BYTES_MAX, SECONDS_MAX, TASKS_MAX,

@@ -89,12 +89,13 @@ impl Client {
             may_be_accepted |= error.may_be_carried_out();
             let nobody_there = matches!(error, ClientError::Unreachable { .. });
             let pause = pauses.next_pause();
-            let patience = match may_be_accepted {
+            let several = self.transport.has_several();
+            let patience = match may_be_accepted || several {
                 true => self.patience,
                 // The server said no, for now.
                 false => self.patience.min(BUSY_PATIENCE),
             };
-            if begun.elapsed() + pause < patience && (may_be_accepted || !nobody_there) {
+            if begun.elapsed() + pause < patience && (may_be_accepted || several || !nobody_there) {
                 tokio::time::sleep(pause).await;
                 continue;
             }

@@ -1,5 +1,6 @@
 //! One request, one answer, over connections that stay open.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use loxley_api::{Access, ApiError, ErrorBody, ErrorCode, client_config};
+use loxley_api::{Access, ApiError, ErrorBody, ErrorCode, HOLDER_HEADER, client_config};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -28,12 +29,15 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Transport {
     pool: Pool<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// Where its instances are; the one that answered last first.
+    urls: Arc<Mutex<Vec<String>>>,
+    /// The first of them when we began, for those who ask where the server is.
     url: String,
     authorization: HeaderValue,
 }
 
 /// What to ask for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ask {
     method: Method,
     path: String,
@@ -103,11 +107,14 @@ impl Ask {
 
 impl Transport {
     pub(crate) fn new(access: &Access) -> Result<Self, ClientError> {
-        let url = access.url.trim_end_matches('/').to_owned();
-        let is_https = |uri: &Uri| uri.scheme_str() == Some("https") && uri.host().is_some();
-        if !url.parse::<Uri>().is_ok_and(|uri| is_https(&uri)) {
-            return Err(ClientError::Address(url));
+        let urls = access.urls().into_iter();
+        let urls: Vec<String> = urls
+            .map(|url| url.trim_end_matches('/').to_owned())
+            .collect();
+        if let Some(wrong) = urls.iter().find(|url| !is_address(url)) {
+            return Err(ClientError::Address(wrong.clone()));
         }
+        let url = urls[0].clone();
         let bearer = format!("Bearer {}", access.token.reveal());
         let mut authorization =
             HeaderValue::from_str(&bearer).map_err(|_| ClientError::Refused(odd_token()))?;
@@ -126,6 +133,7 @@ impl Transport {
             .build(connector);
         Ok(Self {
             pool,
+            urls: Arc::new(Mutex::new(urls)),
             url,
             authorization,
         })
@@ -133,6 +141,26 @@ impl Transport {
 
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Whether there are several instances, of which one may take over from another.
+    pub(crate) fn has_several(&self) -> bool {
+        self.known().len() > 1
+    }
+
+    fn known(&self) -> Vec<String> {
+        self.urls
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Begins with this one from now on.
+    fn prefer(&self, url: &str) {
+        let mut urls = self.urls.lock().unwrap_or_else(PoisonError::into_inner);
+        urls.retain(|known| known != url);
+        urls.insert(0, url.to_owned());
+        urls.truncate(URLS_MAX);
     }
 
     /// Asks, and reads the answer as JSON.
@@ -175,10 +203,43 @@ impl Transport {
         Err(self.refusal(status, &body))
     }
 
+    /// Asks one instance after the other, until one answers that does not stand by. Whoever could not be reached, or
+    /// stands by, has not carried out anything.
     async fn send(&self, ask: Ask) -> Result<Response<Incoming>, ClientError> {
+        let mut urls = self.known();
+        let mut next = 0;
+        loop {
+            let url = urls[next].clone();
+            next += 1;
+            let answer = self.send_to(&url, ask.clone()).await;
+            let goes_on = match &answer {
+                Ok(response) => match holder(response) {
+                    Some(holder) => {
+                        if is_address(&holder) && !urls.contains(&holder) {
+                            urls.push(holder);
+                        }
+                        true
+                    }
+                    None => {
+                        if urls.len() > 1 {
+                            self.prefer(&url);
+                        }
+                        false
+                    }
+                },
+                Err(ClientError::Unreachable { .. }) => true,
+                Err(_) => false,
+            };
+            if !goes_on || next >= urls.len().min(URLS_MAX) {
+                return answer;
+            }
+        }
+    }
+
+    async fn send_to(&self, url: &str, ask: Ask) -> Result<Response<Incoming>, ClientError> {
         let mut request = Request::builder()
             .method(ask.method)
-            .uri(format!("{}{}", self.url, ask.path))
+            .uri(format!("{url}{}", ask.path))
             .header(AUTHORIZATION, self.authorization.clone())
             .header(ACCEPT, HeaderValue::from_static("*/*"));
         let (body, kind) = ask.body.unzip();
@@ -240,6 +301,20 @@ impl Transport {
             },
         }
     }
+}
+
+/// So many addresses are kept.
+const URLS_MAX: usize = 32;
+
+fn is_address(url: &str) -> bool {
+    let is_https = |uri: &Uri| uri.scheme_str() == Some("https") && uri.host().is_some();
+    url.parse::<Uri>().is_ok_and(|uri| is_https(&uri))
+}
+
+/// Whom an instance that stands by names; empty when it knows of nobody.
+fn holder(response: &Response<Incoming>) -> Option<String> {
+    let header = response.headers().get(HOLDER_HEADER)?;
+    Some(header.to_str().unwrap_or_default().to_owned())
 }
 
 fn odd_token() -> ApiError {

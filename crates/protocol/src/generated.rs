@@ -197,7 +197,7 @@ pub struct ServerFrame {
     #[prost(uint64, tag = "10")]
     pub lease_ns: u64,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {
     #[prost(uint32, tag = "1")]
     pub version: u32,
@@ -213,6 +213,12 @@ pub struct Welcome {
     /// so long ends them itself. 0: never.
     #[prost(uint64, tag = "5")]
     pub lease_ns: u64,
+    /// Where all instances of the server listen, when there are several: one of them answers.
+    #[prost(string, repeated, tag = "6")]
+    pub servers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Grows with every instance that takes over. An agent does not listen to one with a lower epoch than it has seen.
+    #[prost(uint64, tag = "7")]
+    pub epoch: u64,
 }
 /// What the tasks of one part of a job have in common. Sent once on a stream, before it is needed.
 #[derive(Clone, PartialEq, ::prost::Message)]

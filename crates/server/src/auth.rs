@@ -186,6 +186,17 @@ pub struct Gate {
     tls: Arc<ServerConfig>,
     tokens: RwLock<Vec<Known>>,
     browsers: BrowserSessions,
+    /// What tells the tokens that this instance makes for its own directory from those of others; empty where it is the
+    /// only one.
+    instance: String,
+}
+
+/// What makes a server the one that clients know.
+#[cfg(feature = "postgres")]
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Identity {
+    certificate: String,
+    key: String,
 }
 
 const TOKENS: &str = "tokens.json";
@@ -220,7 +231,70 @@ impl Gate {
             directory: directory.to_owned(),
             fingerprint,
             tls: Arc::new(tls),
+            instance: String::new(),
         })
+    }
+
+    /// The same, for one of several instances.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn of_instance(self, name: &str) -> Self {
+        Self {
+            instance: format!("-{name}"),
+            ..self
+        }
+    }
+
+    /// Certificate and key, for another instance of the server: whoever has them is the server.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn identity(directory: &Path) -> Result<Identity, GateError> {
+        let read = |name: &str| {
+            let path = directory.join(name);
+            fs::read_to_string(&path).map_err(at(&path))
+        };
+        Ok(Identity {
+            certificate: read(CERTIFICATE)?,
+            key: read(KEY)?,
+        })
+    }
+
+    /// Puts certificate and key of another instance into a directory.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn adopt(directory: &Path, identity: &Identity) -> Result<(), GateError> {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(directory).map_err(at(directory))?;
+        write_secret(&directory.join(KEY), identity.key.as_bytes())?;
+        write_secret(
+            &directory.join(CERTIFICATE),
+            identity.certificate.as_bytes(),
+        )
+    }
+
+    /// The tokens, for other instances: hashes, no secrets.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn tokens_json(&self) -> Vec<u8> {
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        serde_json::to_vec_pretty(&*tokens).expect("tokens are JSON")
+    }
+
+    /// Knows these tokens from now on, and no others.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn load_tokens(&self, json: &[u8]) -> Result<(), GateError> {
+        let damaged = |error: serde_json::Error| GateError::Damaged {
+            path: self.directory.join(TOKENS),
+            what: format!("what other instances know: {error}"),
+        };
+        let mut fresh: Vec<Known> = serde_json::from_slice(json).map_err(damaged)?;
+        let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        for known in tokens.iter() {
+            match fresh.iter_mut().find(|fresh| fresh.hash == known.hash) {
+                Some(fresh) => fresh.revoked = known.revoked.clone(),
+                None => known.revoked.cancel(),
+            }
+        }
+        write_tokens(&self.directory, &fresh)?;
+        *tokens = fresh;
+        Ok(())
     }
 
     /// Whether a server was here before: it made tokens.
@@ -318,7 +392,8 @@ impl Gate {
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub fn write_access(&self, url: &str) -> Result<Access, GateError> {
+    pub fn write_access(&self, url: &str, others: &[String]) -> Result<Access, GateError> {
+        let name = format!("admin{}", self.instance);
         let path = self.directory.join(Access::FILE);
         let earlier = Access::read(&path).ok().filter(|access| {
             let caller = self.caller(access.token.reveal());
@@ -326,14 +401,15 @@ impl Gate {
         });
         let token = match earlier {
             Some(access) => access.token,
-            None => self.replace(&TokenRequest::new("admin", Role::Admin))?,
+            None => self.replace(&TokenRequest::new(&name, Role::Admin))?,
         };
         let access = Access {
             url: url.to_owned(),
+            others: others.to_vec(),
             certificate_sha256: self.fingerprint,
             token,
             role: Role::Admin,
-            name: "admin".to_owned(),
+            name,
         };
         access.write(&path)?;
         Ok(access)
@@ -344,20 +420,21 @@ impl Gate {
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub fn write_agent_access(&self, url: &str) -> Result<(), GateError> {
-        const NAME: &str = "local-agents";
+    pub fn write_agent_access(&self, url: &str, others: &[String]) -> Result<(), GateError> {
+        let name = format!("local-agents{}", self.instance);
         let path = self.directory.join(Access::AGENT_FILE);
         let token = match Access::read(&path) {
             Ok(access) => access.token,
-            Err(AccessError::Missing(_)) => self.replace(&TokenRequest::new(NAME, Role::Agent))?,
+            Err(AccessError::Missing(_)) => self.replace(&TokenRequest::new(&name, Role::Agent))?,
             Err(error) => return Err(error.into()),
         };
         let access = Access {
             url: url.to_owned(),
+            others: others.to_vec(),
             certificate_sha256: self.fingerprint,
             token,
             role: Role::Agent,
-            name: NAME.to_owned(),
+            name,
         };
         Ok(access.write(&path)?)
     }
@@ -614,14 +691,14 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let gate = Gate::open(scratch.path(), &[]).unwrap();
         let path = scratch.path().join(Access::AGENT_FILE);
-        gate.write_agent_access("https://127.0.0.1:1").unwrap();
+        gate.write_agent_access("https://127.0.0.1:1", &[]).unwrap();
         let access = Access::read(&path).unwrap();
         assert_eq!(
             gate.caller(access.token.reveal()).unwrap().role,
             Role::Agent
         );
         gate.revoke(&access.name).unwrap();
-        gate.write_agent_access("https://127.0.0.1:2").unwrap();
+        gate.write_agent_access("https://127.0.0.1:2", &[]).unwrap();
         let access = Access::read(&path).unwrap();
         assert_eq!(access.url, "https://127.0.0.1:2");
         assert!(gate.caller(access.token.reveal()).is_none());
@@ -631,11 +708,11 @@ mod tests {
     fn the_admins_token_stays_as_long_as_it_works() {
         let scratch = tempfile::tempdir().unwrap();
         let gate = Gate::open(scratch.path(), &[]).unwrap();
-        let first = gate.write_access("https://127.0.0.1:1").unwrap();
-        let second = gate.write_access("https://127.0.0.1:2").unwrap();
+        let first = gate.write_access("https://127.0.0.1:1", &[]).unwrap();
+        let second = gate.write_access("https://127.0.0.1:2", &[]).unwrap();
         assert_eq!(first.token, second.token);
         gate.revoke("admin").unwrap();
-        let third = gate.write_access("https://127.0.0.1:2").unwrap();
+        let third = gate.write_access("https://127.0.0.1:2", &[]).unwrap();
         assert_ne!(first.token, third.token);
         assert_eq!(gate.caller(third.token.reveal()).unwrap().role, Role::Admin);
     }

@@ -11,12 +11,15 @@
 //! - [`api`]: HTTP for people and programs, described by `docs/openapi.json`.
 //! - [`Server`]: a directory, a port, and everything in between.
 //! - `dashboard`: the pages for browsers, built from `web/` and held in the program.
+//! - `cluster` (feature `postgres`): one of several instances on one database; stands by, takes over, hands over.
 //! - [`Gate`]: the certificate, the tokens, and who may do what.
 
 pub mod api;
 mod auth;
 mod browser_sessions;
 mod dashboard;
+#[cfg(feature = "postgres")]
+pub mod cluster;
 pub mod decider;
 mod large_results;
 mod listen;

@@ -82,12 +82,36 @@ pub(crate) async fn serve(
 ) {
     let acceptor = TlsAcceptor::from(gate.tls());
     let router = router.layer(axum::middleware::from_fn_with_state(gate, authenticate));
+    accept(listener, acceptor, router, limits, &mut stop).await;
+}
+
+/// As [`serve`], without asking anybody for a token: for an instance that stands by, which says the same to everybody and
+/// may not know of the newest tokens.
+#[cfg(feature = "postgres")]
+pub(crate) async fn serve_anybody(
+    listener: TcpListener,
+    gate: Arc<Gate>,
+    router: Router,
+    limits: ConnectionLimits,
+    mut stop: watch::Receiver<bool>,
+) {
+    let acceptor = TlsAcceptor::from(gate.tls());
+    accept(listener, acceptor, router, limits, &mut stop).await;
+}
+
+async fn accept(
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    router: Router,
+    limits: ConnectionLimits,
+    stop: &mut watch::Receiver<bool>,
+) {
     let room = Arc::new(Semaphore::new(limits.connections_max));
     let connections = tokio_util::task::TaskTracker::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = told(&mut stop) => break,
+            () = told(stop) => break,
         };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
@@ -238,7 +262,7 @@ fn refuse(request: &Request) -> Response {
     refusal(is_grpc(request))
 }
 
-fn is_grpc(request: &Request) -> bool {
+pub(crate) fn is_grpc(request: &Request) -> bool {
     let content = request.headers().get(header::CONTENT_TYPE);
     content.is_some_and(|content| content.as_bytes().starts_with(b"application/grpc"))
 }

@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
@@ -16,7 +17,7 @@ use loxley_policy::Config;
 use tokio::sync::watch;
 
 use crate::auth::{Caller, Gate, GateError};
-use crate::decider::{self, EngineOptions, Handle, HistorySource, Running};
+use crate::decider::{self, EngineOptions, Handle, HistorySource, Instances, Running};
 use crate::large_results::LargeResults;
 use crate::listen::{self, ConnectionLimits};
 use crate::marks::RecentMarks;
@@ -83,7 +84,7 @@ impl ServerOptions {
 
 impl ServerOptions {
     /// What clients may call the server by, for its certificate.
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let url: Option<axum::http::Uri> = self.url.as_ref().and_then(|url| url.parse().ok());
         let host = url.as_ref().and_then(|url| url.host());
         let host = host.map(|host| host.trim_matches(['[', ']']).to_owned());
@@ -123,6 +124,9 @@ pub enum ServerError {
         /// What the system says.
         source: io::Error,
     },
+    /// The database of several instances.
+    #[error("the database failed: {0}")]
+    Database(String),
     /// A write failed: nobody knows what would be lost, so nobody goes on.
     #[error("a write to the journal failed")]
     Write(#[from] AppendError),
@@ -141,6 +145,9 @@ pub struct Context {
     samples: FigureSamples,
     log: Option<LogSwitch>,
     settings: Arc<Settings>,
+    instances: Arc<Instances>,
+    #[cfg(feature = "postgres")]
+    shared: Option<crate::cluster::SharedTokens>,
     stop: watch::Sender<bool>,
 }
 
@@ -192,6 +199,36 @@ impl Context {
     #[must_use]
     pub fn sees_only_own(&self, caller: &Caller) -> bool {
         caller.role == Role::Submit && self.settings().jobs == JobAccess::Own
+    }
+
+    /// Where the other instances of this server listen.
+    #[must_use]
+    pub fn other_urls(&self) -> Vec<String> {
+        let urls = self.instances.urls.read();
+        let urls = urls.unwrap_or_else(PoisonError::into_inner);
+        let others = urls.iter().filter(|url| **url != self.facts.url);
+        others.cloned().collect()
+    }
+
+    /// Whether other instances may take over from this one: then nothing may be kept on this machine alone.
+    #[must_use]
+    pub fn is_clustered(&self) -> bool {
+        self.instances.epoch.load(Ordering::Relaxed) > 0
+    }
+
+    /// Changes who may come in, for all instances. `change` is done again when another one was quicker.
+    ///
+    /// # Errors
+    /// When it makes no sense, or cannot be written down.
+    pub async fn change_tokens<T>(
+        &self,
+        change: impl Fn(&Gate) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        #[cfg(feature = "postgres")]
+        if let Some(shared) = &self.shared {
+            return shared.change(&self.gate, change).await;
+        }
+        change(&self.gate)
     }
 
     /// The results that have files of their own.
@@ -343,7 +380,8 @@ impl Server {
         let (journal, notices) = open_journal(&options.directory, settings.disk_reserve_mb << 20)?;
         let history = HistorySource::open(options.directory.clone());
         let history = history.map_err(ServerError::History)?;
-        Self::start_with(gate, Box::new(journal), history, notices, options, routes).await
+        let parts = Parts::alone(Arc::new(gate), Box::new(journal), history, &options)?;
+        Self::start_with(parts, notices, options, routes).await
     }
 
     /// As [`start`](Self::start), but nothing is written down and nothing can be asked of what is over:
@@ -359,34 +397,41 @@ impl Server {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let history = HistorySource::none(now.map_or(0, |since| since.as_nanos() as u64));
         let journal = Box::new(loxley_journal::MemoryJournal::new());
-        Self::start_with(gate, journal, history, Vec::new(), options, routes).await
+        let parts = Parts::alone(Arc::new(gate), journal, history, &options)?;
+        Self::start_with(parts, Vec::new(), options, routes).await
     }
 
-    async fn start_with(
-        gate: Gate,
-        journal: Box<dyn Journal>,
-        history: HistorySource,
+    pub(crate) async fn start_with(
+        parts: Parts,
         notices: Vec<Notice>,
         options: ServerOptions,
         routes: impl FnOnce(Context) -> Router,
     ) -> Result<Self, ServerError> {
-        let gate = Arc::new(gate);
-        let (handle, running) = decider::start(
+        let Parts {
+            gate,
             journal,
             history,
-            &EngineOptions {
-                config: options.config,
-            },
-        )?;
-        let refused = |source| ServerError::Listen {
-            address: options.listen,
-            source,
+            listener,
+            url,
+            access,
+            instances,
+            #[cfg(feature = "postgres")]
+            shared,
+        } = parts;
+        let address = listener
+            .local_addr()
+            .map_err(|source| ServerError::Listen {
+                address: options.listen,
+                source,
+            })?;
+        let engine = EngineOptions {
+            config: options.config,
+            instances: Arc::clone(&instances),
         };
-        let listener = listen::bind(options.listen, &options.limits).map_err(refused)?;
-        let address = listener.local_addr().map_err(refused)?;
-        let url = options.url.unwrap_or_else(|| format!("https://{address}"));
-        let access = gate.write_access(&url)?;
-        gate.write_agent_access(&url)?;
+        // A journal is read here, which may take its time, and may not be done by whoever waits for sockets.
+        let started =
+            tokio::task::spawn_blocking(move || decider::start(journal, history, &engine));
+        let (handle, running) = started.await.expect("it does not panic")?;
         let settings = Settings::open(&options.directory, options.settings)?;
         let started = SystemTime::now().duration_since(UNIX_EPOCH);
         let (stop, stopped) = watch::channel(false);
@@ -398,6 +443,9 @@ impl Server {
             samples: FigureSamples::follow(handle.clone()),
             log: options.log,
             settings: Arc::new(settings),
+            instances,
+            #[cfg(feature = "postgres")]
+            shared,
             facts: Arc::new(Facts {
                 url,
                 directory: options.directory,
@@ -472,6 +520,61 @@ impl Server {
         let _ = self.serving.await;
         Ok(ended?)
     }
+}
+
+/// What a server is put together from.
+pub(crate) struct Parts {
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) journal: Box<dyn Journal>,
+    pub(crate) history: HistorySource,
+    pub(crate) listener: tokio::net::TcpListener,
+    pub(crate) url: String,
+    pub(crate) access: Access,
+    pub(crate) instances: Arc<Instances>,
+    #[cfg(feature = "postgres")]
+    pub(crate) shared: Option<crate::cluster::SharedTokens>,
+}
+
+impl Parts {
+    /// Those of a server that is the only one.
+    fn alone(
+        gate: Arc<Gate>,
+        journal: Box<dyn Journal>,
+        history: HistorySource,
+        options: &ServerOptions,
+    ) -> Result<Self, ServerError> {
+        let (listener, url) = listen_at(options)?;
+        let access = gate.write_access(&url, &[])?;
+        gate.write_agent_access(&url, &[])?;
+        Ok(Self {
+            gate,
+            journal,
+            history,
+            listener,
+            url,
+            access,
+            instances: Arc::default(),
+            #[cfg(feature = "postgres")]
+            shared: None,
+        })
+    }
+}
+
+/// Takes the port, and says what clients are to call.
+pub(crate) fn listen_at(
+    options: &ServerOptions,
+) -> Result<(tokio::net::TcpListener, String), ServerError> {
+    let refused = |source| ServerError::Listen {
+        address: options.listen,
+        source,
+    };
+    let listener = listen::bind(options.listen, &options.limits).map_err(refused)?;
+    let address = listener.local_addr().map_err(refused)?;
+    let url = options.url.clone();
+    Ok((
+        listener,
+        url.unwrap_or_else(|| format!("https://{address}")),
+    ))
 }
 
 fn open_journal(

@@ -12,6 +12,8 @@ use super::show;
 use super::table::Table;
 use crate::exit::Exit;
 
+#[cfg_attr(not(feature = "postgres"), path = "server/no_cluster.rs")]
+mod cluster;
 #[cfg_attr(not(feature = "otlp"), path = "server/no_otlp.rs")]
 mod otlp;
 mod start;
@@ -28,6 +30,7 @@ const HELP: &str = "\
 Examples:
   loxley server start                       on 127.0.0.1:7420
   loxley server start --listen 0.0.0.0:7420 --host fleet.example.org
+  loxley server start --journal postgres://loxley@db/fleet    one of several, on a database
   loxley server info
   loxley server health                      what is wrong, and what to do about it
   loxley server log debug                   say more in its log, until its next start

@@ -160,6 +160,14 @@ pub(super) async fn write(
         let message = format!("task {} is over: nobody waits for its result", task.0);
         return Err(ApiError::new(ErrorCode::Conflict, message).into());
     }
+    if context.is_clustered() {
+        let message = "this result is too large for the journal, and a server of which several instances run keeps \
+                       nothing on the disk of one of them";
+        let help = "have the task write it where both sides can read it, and return the place";
+        return Err(ApiError::new(ErrorCode::TooLarge, message)
+            .with_help(help)
+            .into());
+    }
     let bytes: Bytes = read_body(request, &()).await?;
     let results = context.large_results().clone();
     let write = move || results.write(task, &name, params.offset, &bytes, params.last);

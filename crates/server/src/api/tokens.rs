@@ -32,9 +32,11 @@ pub(super) async fn create(
     State(context): State<Context>,
     Body(request): Body<TokenRequest>,
 ) -> Result<(StatusCode, Json<Access>), Refusal> {
-    let token = context.gate.create(&request)?;
+    let made = context.change_tokens(|gate| gate.create(&request));
+    let token = made.await?;
     let access = Access {
         url: context.url().to_owned(),
+        others: context.other_urls(),
         certificate_sha256: context.gate.fingerprint(),
         token,
         role: request.role,
@@ -67,6 +69,8 @@ pub(super) async fn revoke(
     let known = context.gate.list();
     let token = known.into_iter().find(|token| token.name == params.name);
     let token = token.ok_or_else(|| ApiError::not_found("token", &params.name))?;
-    context.gate.revoke(&params.name)?;
+    context
+        .change_tokens(|gate| gate.revoke(&params.name))
+        .await?;
     Ok(Json(token))
 }

@@ -286,8 +286,13 @@ impl Committer {
     }
 
     fn write(&mut self, packet: Packet) -> Result<(), AppendError> {
-        if let Some(group) = &packet.group {
-            self.append(group)?;
+        match &packet.group {
+            Some(group) => self.append(group)?,
+            // An answer from what is known may be out of date once another server may have taken over.
+            None if !self.journal.may_answer() => {
+                return Err(AppendError::Unknown("the lease is over".into()));
+            }
+            None => {}
         }
         self.send(packet);
         Ok(())

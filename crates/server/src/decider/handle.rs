@@ -15,11 +15,11 @@ use loxley_api::{
     TaskInfo, Timeline, TimelineFilter,
 };
 use loxley_engine::{Fact, Submission, ended_text, history_view, run_figures};
-use loxley_journal::{History, Pruned, ReadError, Retention, Room};
+use loxley_journal::{History, OpenError, Pruned, ReadError, ReadHistory, Retention, Room};
 use loxley_model::{AgentId, JobId, Span, TaskId, Time};
 use loxley_policy::{Config, Selection};
 use loxley_protocol as wire;
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
 
 use super::commit::Forgetting;
 use super::{CommitTimes, Decider, Link, Progress, Request, Told};
@@ -38,10 +38,19 @@ pub struct HistorySource {
     epoch_unix_ns: u64,
 }
 
-#[derive(Debug)]
 struct Readers {
-    directory: PathBuf,
-    idle: Mutex<Vec<History>>,
+    open: Box<OpenReader>,
+    idle: Mutex<Idle>,
+    /// How many may read at once.
+    room: Semaphore,
+}
+
+type OpenReader = dyn Fn() -> Result<Box<dyn ReadHistory>, OpenError> + Send + Sync;
+
+impl fmt::Debug for Readers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Readers").finish_non_exhaustive()
+    }
 }
 
 impl HistorySource {
@@ -50,15 +59,34 @@ impl HistorySource {
     /// # Errors
     /// When it cannot be opened.
     pub fn open(directory: PathBuf) -> Result<Self, ApiError> {
-        let history = History::open(&directory).map_err(|error| internal(&error))?;
+        let open = move || Ok(Box::new(History::open(&directory)?) as Box<dyn ReadHistory>);
+        Self::with(Box::new(open), Semaphore::MAX_PERMITS)
+    }
+
+    /// The history in a database. Blocks.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    #[cfg(feature = "postgres")]
+    pub fn postgres(address: loxley_journal::postgres::Address) -> Result<Self, ApiError> {
+        use loxley_journal::postgres::PostgresHistory;
+        /// Each is a connection, of which a database has some hundreds for everybody.
+        const READERS: usize = 8;
+        let open = move || Ok(Box::new(PostgresHistory::open(&address)?) as Box<dyn ReadHistory>);
+        Self::with(Box::new(open), READERS)
+    }
+
+    fn with(open: Box<OpenReader>, room: usize) -> Result<Self, ApiError> {
+        let history = open().map_err(|error| internal(&error))?;
         let epoch_unix_ns = history
             .epoch_unix_nanos()
             .map_err(|error| internal(&error))?;
         Ok(Self {
             epoch_unix_ns,
             inner: Some(Arc::new(Readers {
-                directory,
+                open,
                 idle: Mutex::new(vec![history]),
+                room: Semaphore::new(room),
             })),
         })
     }
@@ -81,18 +109,24 @@ impl HistorySource {
     /// Asks the history on a thread that may block.
     async fn ask<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&History) -> Result<T, ReadError> + Send + 'static,
+        question: impl FnOnce(&dyn ReadHistory) -> Result<T, ReadError> + Send + 'static,
     ) -> Result<Option<T>, ApiError> {
         let Some(readers) = self.inner.clone() else {
             return Ok(None);
         };
+        let place = Arc::clone(&readers);
+        let _place = place
+            .room
+            .acquire()
+            .await
+            .map_err(|error| internal(&error))?;
         let asked = tokio::task::spawn_blocking(move || {
             let idle = lock(&readers.idle).pop();
             let history = match idle {
                 Some(history) => history,
-                None => History::open(&readers.directory).map_err(|error| internal(&error))?,
+                None => (readers.open)().map_err(|error| internal(&error))?,
             };
-            let answer = question(&history).map_err(|error| internal(&error));
+            let answer = question(&*history).map_err(|error| internal(&error));
             lock(&readers.idle).push(history);
             answer
         });
@@ -100,7 +134,9 @@ impl HistorySource {
     }
 }
 
-fn lock(idle: &Mutex<Vec<History>>) -> std::sync::MutexGuard<'_, Vec<History>> {
+type Idle = Vec<Box<dyn ReadHistory>>;
+
+fn lock(idle: &Mutex<Idle>) -> std::sync::MutexGuard<'_, Idle> {
     idle.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -18,8 +18,8 @@ mod frames;
 mod handle;
 mod sessions;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use loxley_api::{ApiError, Event, EventKind, JobInfo};
@@ -122,6 +122,17 @@ pub(crate) struct Link {
 pub struct EngineOptions {
     /// The configuration of the policy. When it differs from the one in the journal, it replaces it.
     pub config: Config,
+    /// What agents are told of other instances of this server.
+    pub instances: Arc<Instances>,
+}
+
+/// The instances of a server, of which this one has taken over.
+#[derive(Debug, Default)]
+pub struct Instances {
+    /// Grows with every instance that takes over; 0 where there is only one.
+    pub epoch: AtomicU64,
+    /// Where they listen.
+    pub urls: RwLock<Vec<String>>,
 }
 
 /// The deciding thread's own things.
@@ -140,6 +151,7 @@ pub(crate) struct Decider {
     /// When the open group was begun, while nobody has to hear of it.
     lazy_since: Option<Instant>,
     progress: Arc<Progress>,
+    instances: Arc<Instances>,
 }
 
 /// What the commit thread tells everybody.
@@ -281,6 +293,7 @@ pub fn start(
         releases: Vec::new(),
         lazy_since: None,
         progress: Arc::clone(&progress),
+        instances: Arc::clone(&options.instances),
     };
     let now = decider.clock.now();
     decider.engine.begin(now, &options.config);
@@ -491,6 +504,12 @@ impl Decider {
             Request::Snapshot(_) | Request::Prune(_) | Request::Stop => {}
         }
         self.engine.group_len() < GROUP_BYTES_MAX || self.flush()
+    }
+
+    /// Where all instances listen, for an agent.
+    fn instance_urls(&self) -> Vec<String> {
+        let urls = self.instances.urls.read();
+        urls.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn release(&mut self, release: impl FnOnce() + Send + 'static) {

@@ -67,12 +67,16 @@ impl Decider {
             unreachable!("an agent that joins has a number");
         };
         let (heartbeat_ns, lease_ns) = self.pace();
+        let servers = self.instance_urls();
+        let epoch = self.instances.epoch.load(Ordering::Relaxed);
         self.frame(agent).welcome = Some(wire::Welcome {
             version: wire::common_version(hello.version).unwrap_or(wire::VERSION),
             agent: agent.0,
             heartbeat_ns,
             resumed: same,
             lease_ns,
+            servers,
+            epoch,
         });
         let session = Session {
             link,

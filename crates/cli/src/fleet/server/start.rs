@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use loxley_api::{Access, data_directory};
@@ -35,6 +35,23 @@ pub(super) struct Args {
     /// Where it keeps its things [default: LOXLEY_DIR, else ~/.local/share/loxley].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Keep the journal in this PostgreSQL, which several servers may share: one serves, the others stand by and take
+    /// over. postgres://user@host/database?sslmode=verify-full&sslrootcert=FILE&schema=loxley. No password in it: see
+    /// --journal-password-file.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "LOXLEY_JOURNAL",
+        hide_env_values = true
+    )]
+    pub(super) journal: Option<String>,
+    /// A file with the password for the database, which nobody else can read [default: PGPASSWORD, else the file that
+    /// PGPASSFILE names, else ~/.pgpass].
+    #[arg(long, value_name = "FILE", requires = "journal")]
+    pub(super) journal_password_file: Option<PathBuf>,
+    /// What this one of several servers is called [default: its machine and port].
+    #[arg(long, value_name = "NAME", requires = "journal")]
+    pub(super) instance: Option<String>,
     /// Begin with a new journal in a directory whose journal is gone; its tokens stay.
     #[arg(long)]
     new: bool,
@@ -57,6 +74,7 @@ Examples:
   loxley server start
   loxley server start --listen 0.0.0.0:7420 --host fleet.example.org
   loxley server start --dir ./fleet --config loxley.yaml --log debug --log-format json
+  loxley server start --journal postgres://loxley@db.example.org/fleet --host a.example.org
   loxley server start --otlp http://127.0.0.1:4317
 
 Agents on this machine find it by themselves; for others see `loxley server token create --help`.
@@ -64,6 +82,13 @@ Ctrl-C or TERM ends it; everything accepted goes on at its next start.
 
 Exit codes: 0 it was told to end; 1 it could not start, or a write to its journal failed; 3 the
 configuration has mistakes.";
+
+impl Args {
+    #[cfg(feature = "postgres")]
+    pub(super) fn has_otlp(&self) -> bool {
+        self.otlp.is_some()
+    }
+}
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -122,31 +147,16 @@ async fn serve(args: &Args, options: ServerOptions, out: &mut dyn Write) -> Resu
     if args.otlp.is_some() {
         Telemetry::check()?;
     }
-    let access = options.directory.join(Access::FILE);
-    let directory = options.directory.display().to_string();
-    let place = directory.clone();
+    if let Some(journal) = &args.journal {
+        return super::cluster::serve(args, journal, options, out).await;
+    }
+    let directory = options.directory.clone();
+    let place = directory.display().to_string();
     let server = Server::start(options, api::router).await?;
     for notice in server.notices() {
         tracing::warn!("{notice}");
     }
-    let url = &server.access().url;
-    if args.json {
-        let started = Started {
-            url,
-            pid: std::process::id(),
-            directory,
-            access: access.display().to_string(),
-        };
-        print_json(out, &started)?;
-    } else {
-        writeln!(
-            out,
-            "loxley server at {url}, access file {}",
-            access.display()
-        )?;
-    }
-    // Whoever started us in a pipe wants to know now.
-    out.flush()?;
+    say_started(args, &server.access().url, &directory, out)?;
     stop_on_signals(server.context().clone())?;
     let telemetry = match &args.otlp {
         Some(collector) => Some(Telemetry::start(collector, server.context())?),
@@ -167,6 +177,33 @@ async fn serve(args: &Args, options: ServerOptions, out: &mut dyn Write) -> Resu
         }
         ended => Ok(ended?),
     }
+}
+
+/// Says where the server is.
+pub(super) fn say_started(
+    args: &Args,
+    url: &str,
+    directory: &Path,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let access = directory.join(Access::FILE);
+    if args.json {
+        let started = Started {
+            url,
+            pid: std::process::id(),
+            directory: directory.display().to_string(),
+            access: access.display().to_string(),
+        };
+        print_json(out, &started)?;
+    } else {
+        writeln!(
+            out,
+            "loxley server at {url}, access file {}",
+            access.display()
+        )?;
+    }
+    // Whoever started us in a pipe wants to know now.
+    Ok(out.flush()?)
 }
 
 fn stop_on_signals(context: Context) -> Result<()> {

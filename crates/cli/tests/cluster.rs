@@ -1,0 +1,288 @@
+//! Several servers on one PostgreSQL: the real binary, real processes, a real database.
+#![cfg(feature = "postgres")]
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+#[path = "../../journal/tests/postgres_server/mod.rs"]
+mod postgres_server;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use postgres_server::Postgres;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const LOXLEY: &str = env!("CARGO_BIN_EXE_loxley");
+/// Nothing here takes as long, also on a machine that does other things.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A process that ends with the test.
+struct Process(Child);
+
+impl Process {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct World {
+    postgres: Postgres,
+    directory: tempfile::TempDir,
+}
+
+impl World {
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The program, with the access file of this server.
+    fn command(&self, server: &str) -> Command {
+        let mut command = Command::new(LOXLEY);
+        command
+            .env("LOXLEY_DIR", self.path(server))
+            .env_remove("LOXLEY_ACCESS")
+            .env_remove("LOXLEY_JOURNAL")
+            .current_dir(self.directory.path());
+        command
+    }
+
+    /// Starts a server, and returns it with where it listens.
+    fn server(&self, name: &str) -> (Process, String) {
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.path(&format!("{name}.log")))
+            .unwrap();
+        let mut child = self
+            .command(name)
+            .args(["server", "start", "--listen", "127.0.0.1:0", "--json"])
+            .args(["--journal", &self.postgres.url("fleet"), "--log", "info"])
+            .args(["--instance", name])
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        let process = Process(child);
+        let started: Value = serde_json::from_str(&line).unwrap_or_else(|_| {
+            panic!("{name} did not start: {}", self.log(name));
+        });
+        (process, started["url"].as_str().unwrap().to_owned())
+    }
+
+    fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default()
+    }
+
+    fn agent(&self, server: &str, name: &str, slots: &str) -> Process {
+        let log = fs::File::create(self.path(&format!("{name}.log"))).unwrap();
+        let child = self
+            .command(server)
+            .args(["agent", "start", "--name", name, "--slots", slots])
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        Process(child.unwrap())
+    }
+
+    fn run(&self, server: &str, args: &[&str]) -> Output {
+        self.command(server).args(args).output().unwrap()
+    }
+
+    fn json(&self, server: &str, args: &[&str]) -> Value {
+        let output = self.run(server, args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{args:?}: {said}"))
+    }
+
+    /// Which server answers, asked with the access file of this one.
+    fn who_answers(&self, server: &str) -> Option<String> {
+        let output = self.run(server, &["server", "info", "--json"]);
+        let info: Value = serde_json::from_slice(&output.stdout).ok()?;
+        Some(info["url"].as_str()?.to_owned())
+    }
+
+    /// The numbers that tasks wrote into their book.
+    fn book(&self, name: &str) -> Vec<u64> {
+        let text = fs::read_to_string(self.path(name)).unwrap_or_default();
+        text.lines().map(|line| line.parse().unwrap()).collect()
+    }
+
+    fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{what}: not within {PATIENCE:?}\na: {}\nb: {}\nada: {}",
+                self.log("a"),
+                self.log("b"),
+                self.log("ada")
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// A job of so many tasks, each of which writes its number into a book.
+    fn submit(&self, server: &str, book: &str, tasks: u64) -> u64 {
+        let script = format!("echo {{}} >>{}; sleep 0.05", self.path(book).display());
+        let range = format!("1-{tasks}");
+        let job = self.json(
+            server,
+            &[
+                "submit", "--json", "--array", &range, "--", "sh", "-c", &script,
+            ],
+        );
+        job["id"].as_u64().unwrap()
+    }
+
+    /// Waits for the end of a job, and looks at its books.
+    fn finish(&self, server: &str, job: u64, book: &str, tasks: u64) {
+        let id = job.to_string();
+        self.until("the job ends", || {
+            let output = self.run(server, &["job", "info", &id, "--json"]);
+            let info: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+            info.is_some_and(|info| info["state"] == "succeeded")
+        });
+        let mut written = self.book(book);
+        written.sort_unstable();
+        written.dedup();
+        // Nothing was lost. A task may have run twice, where an agent's word did not come through; it counts once.
+        assert_eq!(written.len() as u64, tasks);
+        let counted = format!("SELECT count(*) FROM fleet.task WHERE job = {job} AND ended = 0");
+        assert_eq!(self.postgres.sql(&counted), tasks.to_string());
+    }
+}
+
+fn world() -> Option<World> {
+    let postgres = Postgres::start()?;
+    Some(World {
+        postgres,
+        directory: tempfile::tempdir().unwrap(),
+    })
+}
+
+#[test]
+fn a_standby_takes_over_from_a_holder_that_is_killed_or_stands_still() {
+    const TASKS: u64 = 300;
+    let Some(world) = world() else {
+        return;
+    };
+    let (a, a_url) = world.server("a");
+    world.until("a serves", || world.who_answers("a").is_some());
+    let _ada = world.agent("a", "ada", "2");
+    let (b, b_url) = world.server("b");
+    // Both know of both, and b sends everybody to a.
+    let knows = |name: &str, other: &str| {
+        let file = fs::read_to_string(world.path(name).join("access.json"));
+        file.is_ok_and(|text| text.contains(other))
+    };
+    world.until("access files name both", || {
+        knows("a", &b_url) && knows("b", &a_url)
+    });
+    assert_eq!(world.who_answers("b").as_ref(), Some(&a_url));
+    let _bob = world.agent("b", "bob", "2");
+    the_other_instance_is_refused_what_makes_no_sense(&world);
+
+    // The holder is killed while tasks run, one of which runs all the time.
+    let long = format!(
+        "echo 1 >>{0}; while [ ! -e {1} ]; do sleep 0.1; done",
+        world.path("long").display(),
+        world.path("go").display()
+    );
+    let long = world.json("a", &["submit", "--json", "--", "sh", "-c", &long])["id"].clone();
+    world.until("the long one runs", || world.book("long") == [1]);
+    let job = world.submit("a", "first", TASKS);
+    world.until("tasks run", || world.book("first").len() > 20);
+    drop(a);
+    world.until("b serves", || {
+        world.who_answers("b").as_ref() == Some(&b_url)
+    });
+    world.finish("b", job, "first", TASKS);
+    fs::write(world.path("go"), "").unwrap();
+    let long = long.to_string();
+    world.until("the long one ends", || {
+        let output = world.run("b", &["job", "info", &long, "--json"]);
+        String::from_utf8_lossy(&output.stdout).contains("succeeded")
+    });
+    // It went on running through all of it.
+    assert_eq!(world.book("long"), [1]);
+
+    // The holder stands still; when it wakes up, it finds out.
+    let (_a, a_url) = world.server("a");
+    world.until("b knows a", || knows("b", &a_url));
+    let job = world.submit("b", "second", TASKS);
+    world.until("tasks run", || world.book("second").len() > 20);
+    b.signal(Signal::STOP);
+    world.until("a serves", || {
+        world.who_answers("a").as_ref() == Some(&a_url)
+    });
+    b.signal(Signal::CONT);
+    world.finish("a", job, "second", TASKS);
+    let alone = world.path("alone.json");
+    let mut access: Value =
+        serde_json::from_slice(&fs::read(world.path("b").join("access.json")).unwrap()).unwrap();
+    access["others"] = Value::Array(Vec::new());
+    fs::write(&alone, access.to_string()).unwrap();
+    let only_me = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(&alone, only_me).unwrap();
+    // Asked b, which stands by again and names a.
+    let access = alone.display().to_string();
+    world.until("b stands by", || {
+        let info = world.run("b", &["server", "info", "--json", "--access", &access]);
+        String::from_utf8_lossy(&info.stdout).contains(&a_url)
+    });
+    // One writer at a time, in the order of their epochs.
+    let writers = "SELECT bool_and(epoch >= before) FROM (SELECT epoch, \
+        lag(epoch, 1, 0::bigint) OVER (ORDER BY pos) AS before FROM fleet.grp) AS written";
+    assert_eq!(world.postgres.sql(writers), "t");
+    assert_eq!(world.postgres.sql("SELECT epoch FROM fleet.shard"), "3");
+
+    // Whoever is told to end gives its shard away at once.
+    world.run("a", &["server", "stop"]);
+    world.until("b serves again", || {
+        world.who_answers("b").as_ref() == Some(&b_url)
+    });
+    let job = world.submit("b", "third", 10);
+    world.finish("b", job, "third", 10);
+}
+
+fn the_other_instance_is_refused_what_makes_no_sense(world: &World) {
+    let start = |dir: &str, journal: &str| {
+        let output = world
+            .command(dir)
+            .args([
+                "server",
+                "start",
+                "--listen",
+                "127.0.0.1:0",
+                "--journal",
+                journal,
+            ])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let says = |said: String, word: &str| assert!(said.contains(word), "{said}");
+    says(
+        start("c", "postgres://r:hunter2@h/d"),
+        "--journal-password-file",
+    );
+    says(start("c", "/var/lib/loxley"), "postgres://");
+    // The directory of one cluster with the schema of another.
+    let other = world.postgres.url("other");
+    says(start("b", &other), "belongs to the cluster");
+    assert!(!Path::new("c").exists());
+}
