@@ -34,6 +34,9 @@ const WELCOME_TIME: Duration = Duration::from_secs(30);
 /// How often a silent server is asked whether it is there, and how long it has to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_TIME: Duration = Duration::from_secs(10);
+/// The same where another instance may have taken over from one that is silent.
+const KEEP_ALIVE_OF_SEVERAL: Duration = Duration::from_secs(2);
+const KEEP_ALIVE_TIME_OF_SEVERAL: Duration = Duration::from_secs(4);
 /// How soon after a heartbeat the next one may follow.
 const EARLY_BEAT: Duration = Duration::from_millis(50);
 /// How long an agent that ends now waits for the server to take in what came of its tasks.
@@ -137,6 +140,7 @@ impl Servers {
             .filter(|server| server.starts_with("https://"))
         {
             if self.urls.len() < Self::MAX && !self.urls.contains(server) {
+                tracing::info!(server, "knows another instance of the server");
                 self.urls.push(server.clone());
             }
         }
@@ -210,8 +214,11 @@ impl Conversation {
 
     async fn once(&self) -> Result<End, Status> {
         let access = &self.options.access;
-        let url = self.servers().urls[0].clone();
-        let channel = connect(access, &url).await?;
+        let (url, several) = {
+            let servers = self.servers();
+            (servers.urls[0].clone(), servers.urls.len() > 1)
+        };
+        let channel = connect(access, &url, several).await?;
         let mut client = AgentsClient::new(channel)
             .max_decoding_message_size(wire::FRAME_MAX * 4)
             .max_encoding_message_size(wire::FRAME_MAX);
@@ -436,6 +443,7 @@ impl Talk<'_> {
             self.conversation.fence.set_length(lease);
             self.has_new_pace = true;
         }
+        self.conversation.servers().learn(&frame.servers);
         let farewell = frame.farewell();
         self.conversation.ledger.hear(frame);
         self.obey(farewell)
@@ -553,7 +561,7 @@ fn address(uri: &Uri) -> (String, u16) {
 }
 
 /// TLS to the one server that the access file names.
-async fn connect(access: &Access, url: &str) -> Result<Channel, Status> {
+async fn connect(access: &Access, url: &str, several: bool) -> Result<Channel, Status> {
     let failed = |error: &dyn std::fmt::Display| Status::unavailable(error.to_string());
     let uri: Uri = url.parse().map_err(|error| failed(&error))?;
     let (host, port) = address(&uri);
@@ -561,11 +569,15 @@ async fn connect(access: &Access, url: &str) -> Result<Channel, Status> {
     let mut config = loxley_api::client_config(access.certificate_sha256);
     config.alpn_protocols = vec![b"h2".to_vec()];
     let tls = tokio_rustls::TlsConnector::from(Arc::new(config));
-    let name = ServerName::try_from(address.0.clone()).map_err(|error| failed(&error))?;
+    let name = ServerName::try_from(host).map_err(|error| failed(&error))?;
+    let (keep_alive, keep_alive_time) = match several {
+        true => (KEEP_ALIVE_OF_SEVERAL, KEEP_ALIVE_TIME_OF_SEVERAL),
+        false => (KEEP_ALIVE, KEEP_ALIVE_TIME),
+    };
     let endpoint = Endpoint::from(uri)
         .connect_timeout(CONNECT_TIME)
-        .http2_keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE_TIME)
+        .http2_keep_alive_interval(keep_alive)
+        .keep_alive_timeout(keep_alive_time)
         .keep_alive_while_idle(true)
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20);

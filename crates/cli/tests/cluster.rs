@@ -194,6 +194,9 @@ fn a_standby_takes_over_from_a_holder_that_is_killed_or_stands_still() {
     assert_eq!(world.who_answers("b").as_ref(), Some(&a_url));
     let _bob = world.agent("b", "bob", "2");
     the_other_instance_is_refused_what_makes_no_sense(&world);
+    // An agent that came before b hears of it.
+    let has_heard = |agent: &str, url: &str| world.log(agent).contains(url);
+    world.until("ada knows b", || has_heard("ada", &b_url));
 
     // The holder is killed while tasks run, one of which runs all the time.
     let long = format!(
@@ -201,7 +204,9 @@ fn a_standby_takes_over_from_a_holder_that_is_killed_or_stands_still() {
         world.path("long").display(),
         world.path("go").display()
     );
-    let long = world.json("a", &["submit", "--json", "--", "sh", "-c", &long])["id"].clone();
+    // It fails when its agent is given up, and there is no second copy of it.
+    let submit = ["submit", "--json", "--no-rerun", "--", "sh", "-c", &long];
+    let long = world.json("a", &submit)["id"].clone();
     world.until("the long one runs", || world.book("long") == [1]);
     let job = world.submit("a", "first", TASKS);
     world.until("tasks run", || world.book("first").len() > 20);
@@ -214,14 +219,23 @@ fn a_standby_takes_over_from_a_holder_that_is_killed_or_stands_still() {
     let long = long.to_string();
     world.until("the long one ends", || {
         let output = world.run("b", &["job", "info", &long, "--json"]);
-        String::from_utf8_lossy(&output.stdout).contains("succeeded")
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            !said.contains("\"failed\","),
+            "{said}\nada: {}\nbob: {}",
+            world.log("ada"),
+            world.log("bob")
+        );
+        said.contains("\"succeeded\",")
     });
     // It went on running through all of it.
     assert_eq!(world.book("long"), [1]);
 
     // The holder stands still; when it wakes up, it finds out.
     let (_a, a_url) = world.server("a");
-    world.until("b knows a", || knows("b", &a_url));
+    world.until("everybody knows a", || {
+        knows("b", &a_url) && has_heard("ada", &a_url) && has_heard("bob", &a_url)
+    });
     let job = world.submit("b", "second", TASKS);
     world.until("tasks run", || world.book("second").len() > 20);
     b.signal(Signal::STOP);

@@ -196,6 +196,9 @@ pub struct ServerFrame {
     pub heartbeat_ns: u64,
     #[prost(uint64, tag = "10")]
     pub lease_ns: u64,
+    /// Set when instances of the server came or went: as in the welcome.
+    #[prost(string, repeated, tag = "11")]
+    pub servers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {

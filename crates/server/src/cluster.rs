@@ -110,8 +110,11 @@ impl Cluster {
         let link = Link::open(&address).await.map_err(OpenError::from)?;
         say_replication(&link).await?;
         let names = options.names();
+        // First: a directory of another cluster must not give its key away to this one.
+        let cluster = check_cluster(&link, &address, &options.directory).await?;
         share_identity(&link, &options.directory, &names).await?;
-        check_cluster(&link, &address, &options.directory).await?;
+        let path = options.directory.join(CLUSTER_FILE);
+        crate::auth::write_secret(&path, cluster.as_bytes())?;
         let (listener, url) = listen_at(&options)?;
         // When it is bound anew, it is to the same port.
         let refused = |source| ServerError::Listen {
@@ -563,6 +566,8 @@ impl Keeper {
             std::mem::replace(&mut *known, urls.clone())
         };
         if before != urls {
+            let version = &self.instance.instances.version;
+            version.fetch_add(1, Ordering::Release);
             self.write_access_files(&urls);
         }
         self.refresh_tokens().await;
@@ -677,24 +682,24 @@ async fn share_identity(
     Ok(Gate::adopt(directory, &identity)?)
 }
 
-/// A directory belongs to one cluster.
+/// A directory belongs to one cluster: this one.
 async fn check_cluster(
     link: &Link,
     address: &Address,
     directory: &Path,
-) -> Result<(), ServerError> {
+) -> Result<String, ServerError> {
     let found = link.cluster().await.map_err(|error| failed(&error))?;
     let found = format!("{found:016x}");
     let path = directory.join(CLUSTER_FILE);
     match std::fs::read_to_string(&path) {
-        Ok(known) if known.trim() == found => Ok(()),
+        Ok(known) if known.trim() == found => Ok(found),
         Ok(known) => Err(OpenError::from(DatabaseError::OtherCluster {
             schema: address.schema().to_owned(),
             found,
             known: known.trim().to_owned(),
         })
         .into()),
-        Err(_) => Ok(crate::auth::write_secret(&path, found.as_bytes())?),
+        Err(_) => Ok(found),
     }
 }
 

@@ -133,6 +133,8 @@ pub struct Instances {
     pub epoch: AtomicU64,
     /// Where they listen.
     pub urls: RwLock<Vec<String>>,
+    /// Grows when that changes.
+    pub version: AtomicU64,
 }
 
 /// The deciding thread's own things.
@@ -152,6 +154,8 @@ pub(crate) struct Decider {
     lazy_since: Option<Instant>,
     progress: Arc<Progress>,
     instances: Arc<Instances>,
+    /// The version of them that connected agents know.
+    told_instances: u64,
 }
 
 /// What the commit thread tells everybody.
@@ -294,6 +298,7 @@ pub fn start(
         lazy_since: None,
         progress: Arc::clone(&progress),
         instances: Arc::clone(&options.instances),
+        told_instances: 0,
     };
     let now = decider.clock.now();
     decider.engine.begin(now, &options.config);
@@ -347,6 +352,7 @@ impl Decider {
             self.note_absence(late + busy);
             let now = self.clock.now();
             self.engine.tick_if_due(now);
+            self.tell_instances();
             self.engine.warm_caches(tasks_spoken_of(&batch));
             for request in batch.drain(..) {
                 if matches!(request, Request::Stop) {
@@ -504,6 +510,20 @@ impl Decider {
             Request::Snapshot(_) | Request::Prune(_) | Request::Stop => {}
         }
         self.engine.group_len() < GROUP_BYTES_MAX || self.flush()
+    }
+
+    /// Tells connected agents of instances that came or went.
+    fn tell_instances(&mut self) {
+        let version = self.instances.version.load(Ordering::Acquire);
+        if version == self.told_instances {
+            return;
+        }
+        self.told_instances = version;
+        let servers = self.instance_urls();
+        let agents: Vec<AgentId> = self.sessions.keys().copied().collect();
+        for agent in agents {
+            self.frame(agent).servers.clone_from(&servers);
+        }
     }
 
     /// Where all instances listen, for an agent.

@@ -113,7 +113,7 @@ impl Decider {
     }
 
     /// What goes to an agent next, beside its orders.
-    fn frame(&mut self, agent: AgentId) -> &mut wire::ServerFrame {
+    pub(super) fn frame(&mut self, agent: AgentId) -> &mut wire::ServerFrame {
         self.frames.entry(agent).or_default()
     }
 
