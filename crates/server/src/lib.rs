@@ -17,9 +17,9 @@
 pub mod api;
 mod auth;
 mod browser_sessions;
-mod dashboard;
 #[cfg(feature = "postgres")]
 pub mod cluster;
+mod dashboard;
 pub mod decider;
 mod large_results;
 mod listen;

@@ -327,7 +327,7 @@ impl FakeAgent {
         let mut heard = client.session(request).await?.into_inner();
         let first = heard.message().await?.expect("a welcome");
         Ok(Self {
-            welcome: first.welcome.expect("a welcome"),
+            welcome: first.welcome.clone().expect("a welcome"),
             said,
             heard,
             first: Some(first),
