@@ -70,7 +70,7 @@ async fn without_a_token_there_is_nothing_to_see() {
     let scratch = tempfile::tempdir().expect("there is room");
     let server = TestServer::start(scratch.path()).await;
     let paths = [
-        "/",
+        "/v1/server",
         "/v1/jobs",
         "/metrics",
         "/openapi.json",
