@@ -271,7 +271,13 @@ fn cascading_failure(setting: &Setting, stage: &Stage) -> Result<SceneResult> {
 /// Urgent tasks among others, all on one agent: others may help, but not with what is urgent.
 fn protected_priority(setting: &Setting, stage: &Stage) -> Result<SceneResult> {
     let scene = Scene::ProtectedPriority;
-    let fleet = setting.fleet(setting.agents)?;
+    let mut config = config(setting.seed);
+    // Otherwise whoever is idle starts them at once, while their own agent is busy.
+    config.priority.rescue_high_priority = false;
+    let fleet = Fleet::builder()
+        .agents(setting.agents)
+        .config(config)
+        .build()?;
     let mut rng = setting.rng("priority");
     let log: Log = Arc::default();
     let begin = Instant::now();

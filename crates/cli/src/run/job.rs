@@ -372,11 +372,9 @@ fn recipes(args: &Args, file: &JobFile) -> Result<Vec<Arc<Recipe>>> {
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
             // Whole, as in `loxley submit`: who reads that it is not there wants to know where it was looked for.
-            directory: command
-                .directory
-                .as_ref()
-                .map(std::path::absolute)
-                .transpose()?,
+            directory: Some(std::path::absolute(
+                command.directory.as_deref().unwrap_or("."),
+            )?),
         }))
     };
     file.request.tasks.iter().map(recipe).collect()
