@@ -711,7 +711,7 @@ async fn say_replication(link: &Link) -> Result<(), ServerError> {
              set synchronous_standby_names there"
         ),
         Replication::None => {
-            tracing::warn!("the database has no standby: everything depends on its one machine")
+            tracing::warn!("the database has no standby: everything depends on its one machine");
         }
     }
     Ok(())
