@@ -176,6 +176,11 @@ fn world() -> Option<World> {
 #[test]
 fn a_standby_takes_over_from_a_holder_that_is_killed_or_stands_still() {
     const TASKS: u64 = 300;
+    // It waits for leases to run out, again and again: a minute on a quiet machine.
+    if std::env::var_os("LOXLEY_TEST_LONG").is_none() {
+        eprintln!("NOT RUN: the takeover with real processes; set LOXLEY_TEST_LONG=1");
+        return;
+    }
     let Some(world) = world() else {
         return;
     };
