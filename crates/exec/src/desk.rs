@@ -357,6 +357,13 @@ impl Desk {
         self.lock().waiting.len()
     }
 
+    /// How many tasks run, told or not.
+    pub fn running(&self) -> usize {
+        let state = self.lock();
+        let running = state.seats.iter().filter_map(|seat| seat.running.as_ref());
+        running.filter(|running| !running.unwanted).count()
+    }
+
     /// All leases that are known here: waiting, running, or ended and not told.
     pub fn leases(&self) -> Vec<Lease> {
         let state = self.lock();

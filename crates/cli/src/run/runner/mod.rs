@@ -568,7 +568,8 @@ impl Runner {
         match self.stopping {
             None => {
                 self.close();
-                let running = self.running.len();
+                // Of what has only just begun nothing was told yet: the desks know.
+                let running: usize = self.agents.iter().map(|agent| agent.desk().running()).sum();
                 let message =
                     format!("finishing the {running} tasks that run; interrupt again to kill them");
                 self.progress.say(&message)?;
