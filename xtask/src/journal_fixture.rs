@@ -36,6 +36,8 @@ pub(crate) fn make(suite: &Suite) -> Result<()> {
     let loxley = |words: &[&str]| {
         let mut command = Command::new(&program);
         command.args(words).env("LOXLEY_DIR", &directory);
+        // Tasks run where they were submitted: a directory that every machine has.
+        command.current_dir("/");
         command.env_remove("LOXLEY_ACCESS");
         command
     };

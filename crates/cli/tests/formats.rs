@@ -81,9 +81,14 @@ fn journals_of_every_released_format_are_gone_on_with() {
 
         // The state, as it was: what waited goes on.
         fleet.agent(&["--name", "bob", "--slots", "1", "--skills", "nobody-has-it"]);
-        until("the waiting job is done", || {
-            fleet.json(&["job", "info", "3", "--json"])[0]["state"] == "succeeded"
-        });
+        let state = || fleet.json(&["job", "info", "3", "--json"])[0]["state"].clone();
+        until("the waiting job is done", || state() != "open");
+        assert_eq!(
+            state(),
+            "succeeded",
+            "{}",
+            fleet.ok(&["task", "explain", "14"])
+        );
         let stopped = fleet.ok(&["server", "stop", "--json"]);
         assert!(stopped.contains("journal_position"), "{stopped}");
         fleet.server.wait().unwrap();

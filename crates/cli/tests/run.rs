@@ -622,7 +622,14 @@ fn a_run_can_be_written_down() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("kept");
     let kept = path.to_str().expect("text");
-    let words = ["--journal", kept, "echo said {}; exit {}", ":::", "0", "3"];
+    let words = [
+        "--journal",
+        kept,
+        "echo said {}; exit {} # {awk}",
+        ":::",
+        "0",
+        "3",
+    ];
     assert_eq!(run(&words).status.code(), Some(1));
     let journal = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_loxley"));
@@ -646,6 +653,7 @@ fn a_run_can_be_written_down() {
     for (words, expected) in [
         (&["job", "info", "1"][..], "1 failed"),
         (&["task", "list", "all"], "failed"),
+        (&["task", "list", "all"], "echo said 3; exit 3 # {awk}"),
         (&["task", "logs", "1"], "said 0"),
         (&["task", "explain", "2"], "failed on `slot "),
     ] {

@@ -28,7 +28,7 @@ pub(crate) struct State<T> {
     pub(crate) dead: BTreeMap<TaskId, Entry<T>>,
     /// Tasks that left with their agent, and may come back under the same number.
     pub(crate) returned: HashSet<TaskId>,
-    pub(crate) desks: HashMap<AgentId, Desk>,
+    pub(crate) desks: HashMap<AgentId, Inbox>,
     pub(crate) outbox: Vec<Notice<T>>,
     pub(crate) new_listeners: Vec<Listener<T>>,
     /// Whether anybody wants notices; else none are made.
@@ -63,7 +63,7 @@ impl<T> Entry<T> {
 
 /// Where the assignments of an agent lie.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct Inbox {
     /// Assigned, and not picked up yet.
     inbox: VecDeque<Ready>,
     /// Signals of everything assigned that is not answered yet.
@@ -437,7 +437,7 @@ impl<T> State<T> {
     /// Sets up a desk for an agent that registered; an earlier incarnation loses its own.
     pub(crate) fn open_desk(&mut self, agent: AgentId) {
         self.clear_desk(agent);
-        let desk = Desk {
+        let desk = Inbox {
             inbox: VecDeque::new(),
             held: HashMap::new(),
             waiting: 0,
@@ -523,7 +523,7 @@ impl<T> State<T> {
     }
 }
 
-impl Desk {
+impl Inbox {
     /// Gives an assignment back if nobody picked it up.
     fn put_back(&mut self, lease: Lease) -> bool {
         let before = self.inbox.len();

@@ -77,7 +77,7 @@ impl Pool {
         self.enter(|worker| {
             if !straighten(worker, items, &compare) {
                 let mut scratch = Box::new_uninit_slice(items.len());
-                merge_sort(worker, items, &mut scratch, Place::Items, &compare, grain);
+                merge_sort(worker, items, &mut scratch, Buffer::Items, &compare, grain);
             }
         });
     }
@@ -251,7 +251,7 @@ fn median_of_samples<T>(items: &[T], compare: &impl Fn(&T, &T) -> Ordering) -> u
 
 /// Where the result of a sort has to be.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Buffer {
     Items,
     Scratch,
 }
@@ -264,21 +264,21 @@ fn merge_sort<T: Send>(
     worker: &Worker<'_>,
     items: &mut [T],
     scratch: &mut [MaybeUninit<T>],
-    place: Place,
+    place: Buffer,
     compare: &(impl Fn(&T, &T) -> Ordering + Sync),
     grain: usize,
 ) {
     debug_assert_eq!(items.len(), scratch.len());
     if items.len() <= grain {
         items.sort_by(|a, b| compare(a, b));
-        if place == Place::Scratch {
+        if place == Buffer::Scratch {
             copy(items, scratch);
         }
         return;
     }
     let other = match place {
-        Place::Items => Place::Scratch,
-        Place::Scratch => Place::Items,
+        Buffer::Items => Buffer::Scratch,
+        Buffer::Scratch => Buffer::Items,
     };
     let middle = items.len() / 2;
     let (left, right) = items.split_at_mut(middle);
@@ -289,11 +289,11 @@ fn merge_sort<T: Send>(
         |worker| merge_sort(worker, right, right_scratch, other, compare, grain),
     );
     match place {
-        Place::Scratch => {
+        Buffer::Scratch => {
             let (left, right) = items.split_at_mut(middle);
             merge(worker, left, right, scratch, compare, grain);
         }
-        Place::Items => merge_back(worker, items, scratch, middle, compare, grain),
+        Buffer::Items => merge_back(worker, items, scratch, middle, compare, grain),
     }
 }
 

@@ -27,7 +27,7 @@ use crate::samples::QueueSamples;
 use crate::task::{Description, Task, wall_clock};
 
 pub(crate) struct Engine {
-    books: Mutex<Books>,
+    books: Mutex<EngineState>,
     /// Tells the thread that makes time pass that it should look again.
     alarm: Condvar,
     begin: Instant,
@@ -36,7 +36,7 @@ pub(crate) struct Engine {
 }
 
 /// Everything behind the lock.
-pub(crate) struct Books {
+pub(crate) struct EngineState {
     pub(crate) driver: Driver,
     pub(crate) directory: Directory,
     pub(crate) tallies: HandTallies,
@@ -84,7 +84,7 @@ struct Answer {
 impl Engine {
     pub(crate) fn new(config: Config) -> Arc<Self> {
         Arc::new(Self {
-            books: Mutex::new(Books {
+            books: Mutex::new(EngineState {
                 driver: Driver::new(config, Time::ZERO),
                 directory: Directory::default(),
                 tallies: HandTallies::default(),
@@ -103,7 +103,7 @@ impl Engine {
     }
 
     /// The books, waiting for them without the interpreter's lock.
-    pub(crate) fn books(&self, py: Python<'_>) -> MutexGuard<'_, Books> {
+    pub(crate) fn books(&self, py: Python<'_>) -> MutexGuard<'_, EngineState> {
         self.books
             .lock_py_attached(py)
             .expect("the scheduler found its own books to be wrong")
@@ -372,7 +372,7 @@ fn tick(engine: &Weak<Engine>, number: u64) {
     }
 }
 
-impl Books {
+impl EngineState {
     /// What decides.
     pub(crate) fn core(&self) -> &Scheduler {
         self.driver.scheduler()

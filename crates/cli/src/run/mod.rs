@@ -1060,15 +1060,12 @@ fn start_gate(args: &Args, cores: usize) -> StartGate {
     gate
 }
 
+/// The number of no task: where it shows up in a command, the number of the task goes.
+const UNLIKELY: u64 = 8_734_129_065_177_203_417;
+
 /// What the scheduler is to know of the tasks. The time limit is for the slots alone.
 fn request(args: &Args, template: &Template) -> TaskRequest {
-    let filling = Filling {
-        items: &[],
-        sequence: 0,
-        slot: None,
-    };
-    // For people who look: what fills it is not known to the scheduler, so braces would mean nothing.
-    let line = template.line(&filling).to_string_lossy().replace('{', "(");
+    let line = line_for_readers(template);
     let command = CommandRequest {
         words: vec![if line.is_empty() {
             "-".to_owned()
@@ -1086,6 +1083,31 @@ fn request(args: &Args, template: &Template) -> TaskRequest {
         speculate: args.speculate,
         ..TaskRequest::new(loxley_api::Work::Command(command))
     }
+}
+
+/// The command as people who look at a journal see it, with their items filled in where that can be exact. The entry
+/// of a task is all its items as one text: parts of it stand in round brackets, since nothing would fill them.
+fn line_for_readers(template: &Template) -> String {
+    let line = |items: &[&str]| {
+        let items: Vec<OsString> = items.iter().map(Into::into).collect();
+        let filling = Filling {
+            items: &items,
+            sequence: UNLIKELY,
+            slot: None,
+        };
+        let line = template.line(&filling);
+        let line = line.to_string_lossy().into_owned();
+        line.replace(&UNLIKELY.to_string(), "{#}")
+    };
+    // A word that no shell needs quotes for.
+    let item = format!("item{UNLIKELY}");
+    let whole = line(&[&item]).replace("item{#}", "{}");
+    let filled = |items: &[&str]| whole.replace("{}", &items.join(" ")) == line(items);
+    if filled(&["a/b.c"]) && filled(&["d", "e"]) {
+        return whole;
+    }
+    let part = line(&[&item]).replace("item{#}", "(item)");
+    part.replace('{', "(").replace('}', ")")
 }
 
 fn config(args: &Args) -> Result<Config> {

@@ -7,7 +7,7 @@
 //! agent was busy with is run again elsewhere and its first result dropped.
 
 mod batch;
-mod books;
+mod figures;
 mod handle;
 mod work;
 
@@ -29,7 +29,7 @@ pub use batch::Batch;
 pub use handle::{Handle, TaskError};
 pub use work::{Context, Work};
 
-use books::{Books, SlotBooks};
+use figures::{RunFigures, SlotFigures};
 
 /// How long a slot waits for work before it asks again.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -55,7 +55,7 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 /// straggler), so it is an `Fn`. [`Fleet::submit_once`] takes an `FnOnce` and gives these up.
 pub struct Fleet {
     scheduler: Scheduler<Work>,
-    books: Arc<Books>,
+    figures: Arc<RunFigures>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -110,15 +110,15 @@ impl FleetBuilder {
         scheduler.start();
         let fleet = Fleet {
             scheduler,
-            books: Arc::new(Books::new()),
+            figures: Arc::new(RunFigures::new()),
             threads: Mutex::new(Vec::new()),
         };
-        let books = Arc::clone(&fleet.books);
+        let figures = Arc::clone(&fleet.figures);
         fleet.scheduler.listen(move |notice| {
             if let (Event::Finished { ending, .. }, Some(work)) = (&notice.event, &notice.payload)
                 && work.settle(ending)
             {
-                books.settled();
+                figures.settled();
             }
             true
         });
@@ -243,14 +243,14 @@ impl Fleet {
 
     /// Waits until every task that was submitted is over.
     pub fn wait_all(&self) {
-        self.books.wait_settled(None);
+        self.figures.wait_settled(None);
     }
 
     /// Waits until every task that was submitted is over, no longer than `timeout`. Says whether
     /// they are.
     #[must_use]
     pub fn wait_all_within(&self, timeout: Duration) -> bool {
-        self.books.wait_settled(Some(timeout))
+        self.figures.wait_settled(Some(timeout))
     }
 
     fn hand_in<R>(
@@ -269,7 +269,7 @@ impl Fleet {
         tasks: &[Task],
         works: &[Arc<Work>],
     ) -> Result<loxley_model::JobId, SubmitError> {
-        self.books.expect(works.len());
+        self.figures.expect(works.len());
         match self.scheduler.submit_shared(job, tasks, works) {
             Ok(submitted) => {
                 for (work, id) in works.iter().zip(&submitted.tasks) {
@@ -278,7 +278,7 @@ impl Fleet {
                 Ok(submitted.job)
             }
             Err(error) => {
-                self.books.expect_no_more(works.len());
+                self.figures.expect_no_more(works.len());
                 Err(error)
             }
         }
@@ -300,8 +300,8 @@ impl Fleet {
             let runner = Runner {
                 scheduler: self.scheduler.clone(),
                 agent: Arc::clone(&name),
-                books: Arc::clone(&self.books),
-                slot: self.books.open_slot(&name),
+                figures: Arc::clone(&self.figures),
+                slot: self.figures.open_slot(&name),
             };
             let thread = thread::Builder::new()
                 .name(format!("{name}/{slot}"))
@@ -315,7 +315,7 @@ impl Fleet {
     /// Kills an agent, as if its process had crashed: what it had queued and running goes to other
     /// agents, and what it still answers is dropped.
     pub fn kill(&self, agent: &str) -> Result<(), AgentError> {
-        self.books.close_slots(agent.trim());
+        self.figures.close_slots(agent.trim());
         self.scheduler.remove_agent(agent)
     }
 
@@ -327,18 +327,18 @@ impl Fleet {
     /// [`restart_figures`]: Self::restart_figures
     #[must_use]
     pub fn report(&self) -> BalanceReport {
-        self.books.report()
+        self.figures.report()
     }
 
     /// Begins to count afresh for [`report`](Self::report). Best called while nothing runs.
     pub fn restart_figures(&self) {
-        self.books.restart();
+        self.figures.restart();
     }
 
     /// How long each agent that is still there was busy, summed over its slots.
     #[must_use]
     pub fn busy_times(&self) -> Vec<(crate::Name, Duration)> {
-        self.books.busy_times()
+        self.figures.busy_times()
     }
 
     /// The scheduler's figures.
@@ -383,8 +383,8 @@ impl fmt::Debug for Fleet {
 struct Runner {
     scheduler: Scheduler<Work>,
     agent: Arc<str>,
-    books: Arc<Books>,
-    slot: Arc<SlotBooks>,
+    figures: Arc<RunFigures>,
+    slot: Arc<SlotFigures>,
 }
 
 impl Runner {
@@ -403,13 +403,13 @@ impl Runner {
         let work = &assignment.payload;
         let begin = Instant::now();
         let outcome = work.run(&Context::new(assignment));
-        self.books.ran(&self.slot, begin, Instant::now());
+        self.figures.ran(&self.slot, begin, Instant::now());
         // A stale lease means that the result does not count; the scheduler keeps account of it.
         let _ = match outcome {
             Ok(()) => self.scheduler.complete(assignment),
             Err(fault) if fault.is_final => self.scheduler.fail_for_good(assignment, fault.message),
             Err(fault) => self.scheduler.fail(assignment, fault.message),
         };
-        self.books.sample(|| self.scheduler.queue_lengths());
+        self.figures.sample(|| self.scheduler.queue_lengths());
     }
 }

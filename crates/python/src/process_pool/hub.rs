@@ -25,14 +25,14 @@ const LARGE: usize = 1 << 15;
 /// The lines to worker processes, and the scheduler that decides who runs what.
 #[pyclass(module = "loxley._core", frozen)]
 pub(crate) struct Hub {
-    desk: Arc<Desk>,
+    desk: Arc<HubShared>,
     segments: Segments,
     /// Segments that are being filled, by their descriptors.
     open: Mutex<HashMap<i32, Segment>>,
 }
 
 /// What the threads of a hub share.
-struct Desk {
+struct HubShared {
     state: Mutex<HubState>,
     /// Something happened that Python must know, or somebody waits to cancel.
     news: Condvar,
@@ -41,7 +41,7 @@ struct Desk {
     begin: Instant,
 }
 
-impl Desk {
+impl HubShared {
     fn now(&self) -> Time {
         Time(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
@@ -86,7 +86,7 @@ impl Desk {
 impl Hub {
     #[new]
     fn new() -> Self {
-        let desk = Arc::new(Desk {
+        let desk = Arc::new(HubShared {
             state: Mutex::new(HubState::new()),
             news: Condvar::new(),
             alarm: Condvar::new(),
@@ -328,7 +328,7 @@ fn show(py: Python<'_>, event: Event) -> Shown {
 }
 
 /// Reads what a process says, until it is gone.
-fn listen(desk: &Weak<Desk>, agent: AgentId, reader: UnixStream) {
+fn listen(desk: &Weak<HubShared>, agent: AgentId, reader: UnixStream) {
     let mut frames = Frames::new(reader);
     if let Some(desk) = desk.upgrade() {
         let stream = desk.lock().lines.get(agent).map(Line::stream);
@@ -358,7 +358,7 @@ fn listen(desk: &Weak<Desk>, agent: AgentId, reader: UnixStream) {
 }
 
 /// Tells the core when a timer is due.
-fn keep_time(desk: &Weak<Desk>) {
+fn keep_time(desk: &Weak<HubShared>) {
     /// How long the thread may go on after its hub was forgotten.
     const LONGEST: Duration = Duration::from_millis(500);
     while let Some(desk) = desk.upgrade() {

@@ -72,7 +72,7 @@ struct Underway {
     begun: Instant,
     /// Who waits for it.
     waiting: Vec<Kept>,
-    _place: Place,
+    _place: SnapshotSlot,
 }
 
 /// Hears that a snapshot is on disk, or why not.
@@ -103,9 +103,9 @@ struct Snapshots {
 }
 
 /// Says that a snapshot is under way, for as long as it is held.
-struct Place(Arc<Snapshots>);
+struct SnapshotSlot(Arc<Snapshots>);
 
-impl Drop for Place {
+impl Drop for SnapshotSlot {
     fn drop(&mut self) {
         self.0.underway.store(false, Ordering::Release);
     }
@@ -209,7 +209,7 @@ impl Outbox {
     /// and that is all: so nobody waits for it.
     pub(crate) fn keep(&self, state: StateCopy, waiting: Option<Kept>) {
         self.snapshots.underway.store(true, Ordering::Relaxed);
-        let place = Place(Arc::clone(&self.snapshots));
+        let place = SnapshotSlot(Arc::clone(&self.snapshots));
         let (position, work) = (self.position, self.work.clone());
         let begun = Instant::now();
         let pack = move || {

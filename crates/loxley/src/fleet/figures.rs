@@ -12,7 +12,7 @@ use crate::task::Name;
 /// Queue lengths are looked at no more often than this.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(2);
 
-pub(super) struct Books {
+pub(super) struct RunFigures {
     figures: Mutex<Figures>,
     open: Mutex<usize>,
     all_settled: Condvar,
@@ -20,7 +20,7 @@ pub(super) struct Books {
 
 #[derive(Default)]
 struct Figures {
-    slots: Vec<Arc<SlotBooks>>,
+    slots: Vec<Arc<SlotFigures>>,
     durations: Sketch,
     depths: QueueDepths,
     begin: Option<Instant>,
@@ -28,20 +28,20 @@ struct Figures {
     last_sample: Option<Instant>,
 }
 
-/// The books of one slot.
-pub(super) struct SlotBooks {
+/// What one slot did.
+pub(super) struct SlotFigures {
     agent: Name,
     busy_ns: AtomicU64,
     is_open: AtomicBool,
 }
 
-impl SlotBooks {
+impl SlotFigures {
     pub(super) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }
 }
 
-impl Books {
+impl RunFigures {
     pub(super) fn new() -> Self {
         Self {
             figures: Mutex::default(),
@@ -100,8 +100,8 @@ impl Books {
 
     // Figures.
 
-    pub(super) fn open_slot(&self, agent: &Name) -> Arc<SlotBooks> {
-        let slot = Arc::new(SlotBooks {
+    pub(super) fn open_slot(&self, agent: &Name) -> Arc<SlotFigures> {
+        let slot = Arc::new(SlotFigures {
             agent: Arc::clone(agent),
             busy_ns: AtomicU64::new(0),
             is_open: AtomicBool::new(true),
@@ -120,7 +120,7 @@ impl Books {
     }
 
     /// A slot ran a closure.
-    pub(super) fn ran(&self, slot: &SlotBooks, begin: Instant, end: Instant) {
+    pub(super) fn ran(&self, slot: &SlotFigures, begin: Instant, end: Instant) {
         let span = u64::try_from((end - begin).as_nanos()).unwrap_or(u64::MAX);
         slot.busy_ns.fetch_add(span, Ordering::Relaxed);
         let mut figures = self.figures();
@@ -139,7 +139,7 @@ impl Books {
         if due(&self.figures()).is_none() {
             return;
         }
-        // The scheduler is asked without the books' lock: the two are never held together.
+        // The scheduler is asked without the lock of the figures: the two are never held together.
         let lengths = queue_lengths();
         let mut figures = self.figures();
         if let Some(span) = due(&figures) {
