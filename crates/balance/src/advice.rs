@@ -19,9 +19,13 @@
 //!
 //! If costs are known before the items run, a long tail holds no surprise and counts as large
 //! items or predictable costs.
+//!
+//! Where workers differ (in speed, memory, or in the data they hold), [`workers`] says what handing out should take
+//! into account besides.
 
 pub mod evidence;
 pub mod trial;
+pub mod workers;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -304,6 +308,10 @@ pub enum AdviceError {
     Input(PartitionError),
     /// The overhead is NaN, infinite or negative.
     Overhead(f64),
+    /// The speed of a machine is not a positive number.
+    Speed(f64),
+    /// No machine has the memory for this item.
+    Memory(u64),
 }
 
 impl fmt::Display for AdviceError {
@@ -317,6 +325,8 @@ impl fmt::Display for AdviceError {
                     "the overhead is {overhead}; it is finite and not negative"
                 )
             }
+            Self::Speed(speed) => write!(f, "the speed of a machine is {speed}; it is positive"),
+            Self::Memory(bytes) => write!(f, "an item needs {bytes} bytes; no machine has as much"),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | how is work divided up front? | [`partition`] |
 //! | which of these ways fits my work? | [`advice`] |
 //! | whom does an idle worker rob, and of how much? | [`victim`], over a [`topology`] |
+//! | where does such a search end, without walking it? | [`queue_index`] |
 //! | how long does it wait when it found nothing? | [`backoff`] |
 //! | was the run balanced? | [`figures`], fed by a [`sketch`] of the durations |
 //! | where does chance come from? | [`rng`] |
@@ -50,6 +51,7 @@ pub mod advice;
 pub mod backoff;
 pub mod figures;
 pub mod partition;
+pub mod queue_index;
 pub mod rng;
 pub mod sketch;
 pub mod topology;
@@ -58,7 +60,8 @@ pub mod victim;
 pub use backoff::{Backoff, Delay, Patience, Step};
 pub use figures::{BalanceReport, Observations, QueueDepths, Targets, Verdict};
 pub use partition::{Assignment, PartitionError};
+pub use queue_index::QueueIndex;
 pub use rng::Rng;
 pub use sketch::Sketch;
 pub use topology::{Distance, Place, Topology};
-pub use victim::{StealAmount, VictimOrder, Victims};
+pub use victim::{RoundOutcome, StealAmount, VictimOrder, Victims};

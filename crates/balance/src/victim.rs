@@ -16,10 +16,13 @@
 //! between sockets stays rare. It reaches everyone after at most four fruitless rounds.
 //!
 //! Within a set of equals the order is a random start and a random stride coprime to the size of
-//! the set: every member once, no two thieves in step, no table to shuffle.
+//! the set: every member once, no two thieves in step, no table to shuffle. It is also what lets
+//! [`Victims::decide_round`] say where a round ends without walking it: when a stride comes to a number is one
+//! multiplication with the inverse of its step.
 
 use core::num::NonZeroUsize;
 
+use crate::queue_index::{BitTree, QueueIndex};
 use crate::rng::{Rng, mix};
 use crate::topology::{Distance, Topology};
 
@@ -153,6 +156,50 @@ impl Victims {
         self.round_within(Distance::Elsewhere, topology, rng, load)
     }
 
+    /// What [`round`](Self::round) would come to if nothing changed while it lasts, without walking it: the same draw,
+    /// the same victim, the same number of probes at each distance. At most `probes_max` workers are looked at.
+    ///
+    /// A round in vain takes constant time, the longest queue logarithmic time. Where m of n workers have something, a
+    /// round by place takes the shorter of about n/m steps and 8 m: at most a few times √n.
+    ///
+    /// The thief's own queue must be empty, as that of whoever looks for work is. `queues` must have been made for the
+    /// order and the topology of these victims.
+    pub fn decide_round(
+        &mut self,
+        topology: &Topology,
+        rng: &mut Rng,
+        queues: &QueueIndex,
+        probes_max: usize,
+    ) -> RoundOutcome {
+        let reach = self.reach;
+        self.reach = self.reach_after_failure();
+        let chance = rng.next_u64();
+        let limit = u32::try_from(probes_max).unwrap_or(u32::MAX);
+        match self.order {
+            VictimOrder::Random => {
+                let rings = Rings::everyone_alike(self, chance);
+                rings.decide_mixed(queues.occupied(), limit, topology)
+            }
+            VictimOrder::Nearest | VictimOrder::Hierarchical => {
+                let rings = Rings::by_distance(self, reach, chance);
+                rings.decide(queues.occupied(), limit, topology)
+            }
+            VictimOrder::MostLoaded => {
+                let start = Loads::new(topology.len(), self.thief, chance).start;
+                let victim = queues.longest_before(start as usize);
+                let mut by_distance = [0; Distance::ALL.len()];
+                if let Some(victim) = victim {
+                    by_distance[topology.distance(self.thief as usize, victim) as usize] = 1;
+                }
+                RoundOutcome {
+                    victim,
+                    probes: u32::from(victim.is_some()),
+                    looks: Looks::Counted(by_distance),
+                }
+            }
+        }
+    }
+
     /// Something was found: a hierarchical search starts near again.
     #[inline]
     pub fn found(&mut self) {
@@ -213,6 +260,44 @@ impl Victims {
             reach = reach.wider();
         }
         reach
+    }
+}
+
+/// What one round came to.
+#[derive(Clone, Debug)]
+pub struct RoundOutcome {
+    /// The first worker met that has something.
+    pub victim: Option<usize>,
+    /// How many workers were looked at, the victim included.
+    pub probes: u32,
+    looks: Looks,
+}
+
+/// The looks of a round by distance, or what it takes to count them.
+#[derive(Clone, Debug)]
+enum Looks {
+    Counted([u32; Distance::ALL.len()]),
+    /// A stride across all distances, and for each the range of its numbers within that distance.
+    Strided(Stride, [(u32, u32); Distance::ALL.len()]),
+}
+
+impl RoundOutcome {
+    /// How many workers were looked at at each distance, the nearest first.
+    #[must_use]
+    pub fn probes_by_distance(&self) -> [u32; Distance::ALL.len()] {
+        match &self.looks {
+            Looks::Counted(counts) => *counts,
+            Looks::Strided(stride, within) => {
+                let mut nearer = 0;
+                within.map(|(from, to)| {
+                    let up_to = stride.clone().count_below(to, self.probes)
+                        - stride.clone().count_below(from, self.probes);
+                    let here = up_to - nearer;
+                    nearer = up_to;
+                    here
+                })
+            }
+        }
     }
 }
 
@@ -299,25 +384,155 @@ impl Rings {
     fn next(&mut self) -> Option<u32> {
         loop {
             if let Some(step) = self.stride.next() {
-                let position = self.within[self.ring].0 + step;
-                let jumps_hole = position >= self.hole.0;
-                return Some(if jumps_hole {
-                    position + (self.hole.1 - self.hole.0)
-                } else {
-                    position
-                });
+                return Some(self.position_of(step));
             }
-            if self.ring >= self.last {
+            if !self.widen() {
                 return None;
             }
-            self.hole = self.within[self.ring];
-            self.enter(self.ring + 1);
         }
+    }
+
+    /// Enters the next ring, if there is one.
+    #[inline]
+    fn widen(&mut self) -> bool {
+        if self.ring >= self.last {
+            return false;
+        }
+        self.hole = self.within[self.ring];
+        self.enter(self.ring + 1);
+        true
+    }
+
+    /// The position of a number of this ring's stride.
+    #[inline]
+    fn position_of(&self, step: u32) -> u32 {
+        let position = self.within[self.ring].0 + step;
+        if position >= self.hole.0 {
+            position + (self.hole.1 - self.hole.0)
+        } else {
+            position
+        }
+    }
+
+    /// The number that the stride of this ring has for a position of it.
+    #[inline]
+    fn number_of(&self, position: u32) -> u32 {
+        let number = position - self.within[self.ring].0;
+        if position >= self.hole.1 {
+            number - (self.hole.1 - self.hole.0)
+        } else {
+            number
+        }
+    }
+
+    /// Ring after ring, each of one distance.
+    fn decide(mut self, occupied: &BitTree, limit: u32, topology: &Topology) -> RoundOutcome {
+        let mut counts = [0; Distance::ALL.len()];
+        let mut probes = 0;
+        loop {
+            let here = self.stride.size.min(limit - probes);
+            let met = self.first_occupied(occupied, here);
+            let looks = met.map_or(here, |(steps, _)| steps + 1);
+            counts[self.ring] += looks;
+            probes += looks;
+            if met.is_some() || probes == limit || !self.widen() {
+                return RoundOutcome {
+                    victim: met
+                        .map(|(_, position)| topology.by_place()[position as usize] as usize),
+                    probes,
+                    looks: Looks::Counted(counts),
+                };
+            }
+        }
+    }
+
+    /// One ring of all distances.
+    fn decide_mixed(mut self, occupied: &BitTree, limit: u32, topology: &Topology) -> RoundOutcome {
+        let base = self.within[self.ring].0;
+        // The thief is in each of these ranges, and has no number.
+        let within = self
+            .within
+            .map(|(from, to)| (from - base, (to - base).saturating_sub(1)));
+        let unmoved = self.stride.clone();
+        let here = self.stride.size.min(limit);
+        let met = self.first_occupied(occupied, here);
+        RoundOutcome {
+            victim: met.map(|(_, position)| topology.by_place()[position as usize] as usize),
+            probes: met.map_or(here, |(steps, _)| steps + 1),
+            looks: Looks::Strided(unmoved, within),
+        }
+    }
+
+    /// The first position that has something among the first `limit` of this ring, and how many come before it.
+    ///
+    /// Walks for as long as asking every occupied position would take, then asks them: the one whose number the stride
+    /// comes to first.
+    fn first_occupied(&mut self, occupied: &BitTree, limit: u32) -> Option<(u32, u32)> {
+        if occupied.len() == 0 || limit == 0 {
+            return None;
+        }
+        let size = self.stride.size;
+        let start = self.stride.at;
+        // Finding a member and its turn costs about as much as eight looks at a bit.
+        let walk = (occupied.len().saturating_mul(8)).min(4 * size.isqrt() as usize + 4);
+        let walk = limit.min(u32::try_from(walk).unwrap_or(u32::MAX));
+        for steps in 0..walk {
+            let number = self.stride.next()?;
+            let position = self.position_of(number);
+            if occupied.contains(position as usize) {
+                return Some((steps, position));
+            }
+        }
+        if walk == limit {
+            return None;
+        }
+        let turns = Turns::new(size, start, self.stride.step());
+        let (from, to) = self.within[self.ring];
+        let (hole_from, hole_to) = self.hole;
+        let before = occupied.members(from as usize..hole_from.clamp(from, to) as usize);
+        let after = occupied.members(hole_to.clamp(from, to) as usize..to as usize);
+        before
+            .chain(after)
+            .map(|position| (turns.of(self.number_of(position as u32)), position as u32))
+            .min()
+            .filter(|&(steps, _)| steps < limit)
+    }
+}
+
+/// When a stride comes to a number: the inverse of the walk.
+struct Turns {
+    size: u64,
+    start: u64,
+    /// `step × inverse` is 1 more than a multiple of the size.
+    inverse: u64,
+}
+
+impl Turns {
+    fn new(size: u32, start: u32, step: u32) -> Self {
+        // Euclid's algorithm, with the coefficient of the step alone.
+        let (mut rest, mut next) = (i64::from(size), i64::from(step));
+        let (mut inverse, mut next_inverse) = (0_i64, 1_i64);
+        while next != 0 {
+            let times = rest / next;
+            (rest, next) = (next, rest - times * next);
+            (inverse, next_inverse) = (next_inverse, inverse - times * next_inverse);
+        }
+        Self {
+            size: u64::from(size),
+            start: u64::from(start),
+            inverse: inverse.rem_euclid(i64::from(size)) as u64,
+        }
+    }
+
+    #[inline]
+    fn of(&self, number: u32) -> u32 {
+        let ahead = (u64::from(number) + self.size - self.start) % self.size;
+        (ahead * self.inverse % self.size) as u32
     }
 }
 
 /// Every number below `size` once, in a scattered order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Stride {
     size: u32,
     left: u32,
@@ -353,13 +568,59 @@ impl Stride {
     fn next(&mut self) -> Option<u32> {
         self.left = self.left.checked_sub(1)?;
         if self.left + 1 < self.size {
-            let step = *self
-                .step
-                .get_or_insert_with(|| coprime_below(self.size, self.chance));
-            let next = u64::from(self.at) + u64::from(step);
-            self.at = (next % u64::from(self.size)) as u32;
+            let next = u64::from(self.at) + u64::from(self.step());
+            let size = u64::from(self.size);
+            self.at = (if next >= size { next - size } else { next }) as u32;
         }
         Some(self.at)
+    }
+
+    #[inline]
+    fn step(&mut self) -> u32 {
+        *self
+            .step
+            .get_or_insert_with(|| coprime_below(self.size, self.chance))
+    }
+
+    /// How many of the next `count` numbers are below `bound`, which is at most the size.
+    fn count_below(mut self, bound: u32, count: u32) -> u32 {
+        if bound == 0 || count == 0 {
+            return 0;
+        }
+        let (size, at, step) = (
+            u64::from(self.size),
+            u64::from(self.at),
+            u64::from(self.step()),
+        );
+        // `x mod size` is below the bound when ⌊x ÷ size⌋ and ⌊(x − bound) ÷ size⌋ differ. Sums may wrap: their
+        // difference is small.
+        let all = floor_sum(u64::from(count), size, step, at);
+        let from_bound = floor_sum(u64::from(count), size, step, at + size - u64::from(bound));
+        (all.wrapping_sub(from_bound).wrapping_add(u64::from(count))) as u32
+    }
+}
+
+/// The sum of ⌊(step × i + first) ÷ size⌋ over i below `count`, modulo 2⁶⁴, in logarithmic time.
+fn floor_sum(mut count: u64, mut size: u64, mut step: u64, mut first: u64) -> u64 {
+    let mut sum = 0_u64;
+    loop {
+        let pairs = if count % 2 == 0 {
+            (count / 2).wrapping_mul(count.wrapping_sub(1))
+        } else {
+            (count.wrapping_sub(1) / 2).wrapping_mul(count)
+        };
+        sum = sum.wrapping_add(pairs.wrapping_mul(step / size));
+        sum = sum.wrapping_add(count.wrapping_mul(first / size));
+        step %= size;
+        first %= size;
+        let last = step * count + first;
+        if last < size {
+            return sum;
+        }
+        // Count the lattice points under the line by rows instead of by columns.
+        count = last / size;
+        first = last % size;
+        (size, step) = (step, size);
     }
 }
 

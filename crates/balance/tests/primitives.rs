@@ -2,7 +2,8 @@
 
 use loxley_balance::advice::{Hints, Strategy as Advised, advise};
 use loxley_balance::{
-    BalanceReport, Observations, Place, QueueDepths, Rng, Sketch, Topology, VictimOrder, Victims,
+    BalanceReport, Observations, Place, QueueDepths, QueueIndex, Rng, Sketch, Topology,
+    VictimOrder, Victims,
 };
 use proptest::prelude::*;
 
@@ -63,6 +64,49 @@ proptest! {
             prop_assert_eq!(&sorted, &expected);
             if order != VictimOrder::Hierarchical || failures >= 4 {
                 prop_assert_eq!(sorted.len(), topology.len() - 1, "nobody is left out for ever");
+            }
+        }
+    }
+
+    #[test]
+    fn a_decided_round_is_the_walked_one(
+        places in prop::collection::vec(place(), 1..300),
+        seed in any::<u64>(),
+        share in prop_oneof![Just(0.0), Just(0.01), 0.0..0.1, 0.0..1.0],
+        probes_max in prop_oneof![Just(1_usize), 1_usize..40, Just(usize::MAX)],
+    ) {
+        let topology = Topology::new(places);
+        let mut rng = Rng::new(seed);
+        let thief = rng.index(topology.len());
+        for order in [VictimOrder::Random, VictimOrder::Nearest, VictimOrder::MostLoaded, VictimOrder::Hierarchical] {
+            let mut queues = QueueIndex::new(order, &topology);
+            let lengths: Vec<usize> = (0..topology.len())
+                .map(|worker| if worker != thief && rng.chance(share) { 1 + rng.index(3) } else { 0 })
+                .collect();
+            for (worker, &length) in lengths.iter().enumerate() {
+                queues.set(worker, 7); // whatever was there before must not matter
+                queues.set(worker, length);
+            }
+            let mut walker = Victims::new(order, &topology, thief);
+            let mut decider = walker.clone();
+            let (mut chance, mut same_chance) = (rng.numbered_child("round", 1), rng.numbered_child("round", 1));
+            // Several rounds, so that a hierarchical search widens.
+            for _ in 0..6 {
+                let mut by_distance = [0_u32; 5];
+                let mut victim = None;
+                for worker in walker.round(&topology, &mut chance, |worker| lengths[worker]).take(probes_max) {
+                    by_distance[topology.distance(thief, worker) as usize] += 1;
+                    if lengths[worker] > 0 {
+                        victim = Some(worker);
+                        break;
+                    }
+                }
+                let outcome = decider.decide_round(&topology, &mut same_chance, &queues, probes_max);
+                prop_assert_eq!(outcome.victim, victim, "{:?}", order);
+                prop_assert_eq!(outcome.probes_by_distance(), by_distance, "{:?}", order);
+                prop_assert_eq!(outcome.probes, by_distance.iter().sum::<u32>(), "{:?}", order);
+                prop_assert_eq!(&walker, &decider);
+                prop_assert_eq!(&chance, &same_chance);
             }
         }
     }

@@ -3,8 +3,8 @@
 use loxley_balance::Rng;
 
 use super::setup::{Load, Placement};
-use super::tasks::{Tables, Task, scaled};
-use super::{DequeWorld, Event, NEVER, worker_of_counts};
+use super::tasks::{CHILDLESS, Tables, Task, scaled};
+use super::{DequeWorld, Event, NEVER};
 use crate::observer::{Happening, Observer};
 use crate::time::Nanos;
 use crate::workload::index_u32;
@@ -42,8 +42,7 @@ impl<O: Observer> DequeWorld<'_, O> {
                 self.unfinished = 1;
                 let mut rng = root.child("tree");
                 let drawn = work.sample(&mut rng);
-                self.tables.depths.push(*depth);
-                self.add(drawn, 0);
+                self.add_root(drawn, *depth);
             }
         }
     }
@@ -101,6 +100,7 @@ impl<O: Observer> DequeWorld<'_, O> {
             ready: self.now,
             path: self.tables.paths[task as usize],
             id: task,
+            family: CHILDLESS,
         }
     }
 
@@ -135,21 +135,32 @@ impl<O: Observer> DequeWorld<'_, O> {
 
     /// A new task that is ready now.
     fn add(&mut self, work: Nanos, path: Nanos) {
+        let family = if self.setup.spawning.is_some() {
+            let seed = self.stream.work.next_u64();
+            self.tables.found_family(seed, None)
+        } else {
+            CHILDLESS
+        };
+        self.add_with(work, path, family);
+    }
+
+    /// The first task of a tree.
+    fn add_root(&mut self, work: Nanos, depth: u8) {
+        let seed = self.stream.work.next_u64();
+        let family = self.tables.found_family(seed, Some(depth));
+        self.add_with(work, 0, family);
+    }
+
+    fn add_with(&mut self, work: Nanos, path: Nanos, family: u32) {
         let id = self.tables.next_id();
-        if self.has_children() {
-            self.tables.seeds.push(self.stream.work.next_u64());
-        }
         self.note_bounds(work, path);
         self.place(Task {
             work,
             ready: self.now,
             path,
             id,
+            family,
         });
-    }
-
-    fn has_children(&self) -> bool {
-        self.setup.spawning.is_some() || matches!(self.setup.load, Load::Tree { .. })
     }
 
     pub(super) fn note_bounds(&mut self, work: Nanos, path: Nanos) {
@@ -190,9 +201,8 @@ impl<O: Observer> DequeWorld<'_, O> {
             Placement::Random => self.placer.rng.below(u64::from(count)) as u32,
             Placement::LeastOf(choices) => self.least_of(*choices),
             Placement::Counts(counts) => {
-                let index = self.placer.placed;
-                self.placer.placed += 1;
-                worker_of_counts(counts, index).unwrap_or_else(|| self.placer.turn(count))
+                let counted = self.placer.counted(counts);
+                counted.unwrap_or_else(|| self.placer.turn(count))
             }
             Placement::Blocks => {
                 let share = self.unfinished.div_ceil(u64::from(count)) as u32;

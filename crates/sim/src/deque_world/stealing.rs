@@ -27,23 +27,31 @@ impl<O: Observer> DequeWorld<'_, O> {
         }
     }
 
-    /// Walks one round; the victim to go to (or none) and what the walk costs.
+    /// Decides one round; the victim to go to (or none) and what the walk there costs.
     fn probe(&mut self, worker: u32, stealing: &Stealing) -> (u32, Nanos) {
-        let workers = &self.workers;
-        let topology = &self.setup.topology;
         let thief = &mut self.thieves[worker as usize];
-        let length = |victim: usize| workers[victim].deque.len();
-        let mut cost = 0;
-        let round = thief.victims.round(topology, &mut thief.rng, length);
-        for victim in round.take(stealing.probes) {
-            cost += self.even_cost.unwrap_or_else(|| {
-                stealing.probe_costs[topology.distance(worker as usize, victim) as usize]
-            });
-            if length(victim) > 0 {
-                return (victim as u32, cost);
-            }
+        let round = thief.victims.decide_round(
+            &self.setup.topology,
+            &mut thief.rng,
+            &self.queues,
+            stealing.probes,
+        );
+        let cost = match self.even_cost {
+            Some(cost) => cost * u64::from(round.probes),
+            None => std::iter::zip(stealing.probe_costs, round.probes_by_distance())
+                .map(|(cost, probes)| cost * u64::from(probes))
+                .sum(),
+        };
+        (round.victim.map_or(NONE, |victim| victim as u32), cost)
+    }
+
+    /// Whoever changes a deque says so.
+    #[inline]
+    pub(super) fn note_length(&mut self, worker: u32) {
+        if self.setup.stealing.is_some() {
+            let length = self.workers[worker as usize].deque.len();
+            self.queues.set(worker as usize, length);
         }
-        (NONE, cost)
     }
 
     pub(super) fn land(&mut self, worker: u32) {
@@ -76,6 +84,8 @@ impl<O: Observer> DequeWorld<'_, O> {
             self.workers[worker as usize].deque.push_back(task);
             self.wake_one();
         }
+        self.note_length(victim);
+        self.note_length(worker);
         self.workers[victim as usize].totals.robbed += count as u64;
         let totals = &mut self.workers[worker as usize].totals;
         totals.stolen += count as u64;

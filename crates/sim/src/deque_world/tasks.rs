@@ -1,8 +1,8 @@
 //! The tasks of a deque world: 32 bytes each, held where they wait.
 //!
 //! A deque holds the tasks themselves and not their numbers, so an owner or a thief reads memory in
-//! a row, and a finished task leaves nothing behind. Only what some kinds of load need for longer is
-//! kept in tables by task number.
+//! a row, and a finished task leaves nothing behind. Only what some kinds of load need besides is
+//! kept in tables: of a graph by task number, of a family by a place that is used again.
 //!
 //! A task's `path` is the moment it could have started with endless workers: with its own work
 //! added, the largest is the critical path, also for tasks that nobody knew of beforehand.
@@ -26,11 +26,16 @@ pub(super) struct Task {
     pub(super) path: Nanos,
     /// Its number.
     pub(super) id: u32,
+    /// Where the table of families has what it needs to make children; [`CHILDLESS`] if it makes none.
+    pub(super) family: u32,
 }
+
+/// No place in the table of families.
+pub(super) const CHILDLESS: u32 = u32::MAX;
 
 const _: () = assert!(size_of::<Task>() == 32, "the memory budget is 32 bytes");
 
-/// What must be known of a task apart from where it waits, by its number.
+/// What must be known of a task apart from where it waits.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     /// How many tasks there have been.
@@ -39,10 +44,12 @@ pub(super) struct Tables {
     pub(super) missing: Vec<u32>,
     /// Graphs: when each could start with endless workers.
     pub(super) paths: Vec<Nanos>,
-    /// Spawning and trees: the source of chance of each task.
-    pub(super) seeds: Vec<u64>,
-    /// Trees: generations still to come below each task.
-    pub(super) depths: Vec<u8>,
+    /// Spawning and trees: the source of chance of each task that has yet to make its children.
+    seeds: Vec<u64>,
+    /// Trees: generations still to come below each of them.
+    depths: Vec<u8>,
+    /// Places in the two tables above that nobody has any more.
+    free: Vec<u32>,
 }
 
 impl Tables {
@@ -72,9 +79,25 @@ impl Tables {
         }
     }
 
-    /// The generator that belongs to `task` alone.
-    pub(super) fn rng(&self, task: u32) -> Rng {
-        Rng::new(self.seeds[task as usize])
+    /// A place for a task that will make children: its source of chance, and in a tree the generations below it.
+    pub(super) fn found_family(&mut self, seed: u64, depth: Option<u8>) -> u32 {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.seeds.push(0);
+            index_u32(self.seeds.len() - 1)
+        });
+        self.seeds[place as usize] = seed;
+        if let Some(depth) = depth {
+            self.depths.resize(self.seeds.len(), 0);
+            self.depths[place as usize] = depth;
+        }
+        place
+    }
+
+    /// The generator that belongs to one task alone, and in a tree the generations below it; its place is free again.
+    pub(super) fn take_family(&mut self, place: u32) -> (Rng, Option<u8>) {
+        self.free.push(place);
+        let depth = self.depths.get(place as usize).copied();
+        (Rng::new(self.seeds[place as usize]), depth)
     }
 }
 

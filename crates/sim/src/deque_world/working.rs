@@ -1,7 +1,5 @@
 //! What workers do: start, make children, finish, look for the next task.
 
-use loxley_balance::Rng;
-
 use super::setup::{Load, OwnerEnd};
 use super::tasks::{Task, scaled};
 use super::{DequeWorld, Event, NEVER, family};
@@ -10,9 +8,10 @@ use crate::time::Nanos;
 
 impl<O: Observer> DequeWorld<'_, O> {
     pub(super) fn push(&mut self, worker: u32, task: Task) {
-        let worker = &mut self.workers[worker as usize];
-        worker.deque.push_back(task);
-        worker.totals.queue_max = worker.totals.queue_max.max(worker.deque.len());
+        let hand = &mut self.workers[worker as usize];
+        hand.deque.push_back(task);
+        hand.totals.queue_max = hand.totals.queue_max.max(hand.deque.len());
+        self.note_length(worker);
         self.queued += 1;
         self.wake_one();
     }
@@ -54,11 +53,11 @@ impl<O: Observer> DequeWorld<'_, O> {
         let hand = &self.workers[worker as usize];
         let (started, speed) = (hand.started, hand.totals.speed);
         let parent = hand.task.expect("only a running task has children");
-        let mut rng = self.tables.rng(parent.id);
+        let (mut rng, depth) = self.tables.take_family(parent.family);
+        let depth_below = depth.and_then(|depth| depth.checked_sub(1));
         let (children, at, work) = match (&self.setup.load, &self.setup.spawning) {
             (Load::Tree { fan_out, work, .. }, _) => {
-                let deeper = self.tables.depths[parent.id as usize] > 0;
-                (if deeper { *fan_out } else { 0 }, 1.0, *work)
+                (depth_below.map_or(0, |_| *fan_out), 1.0, *work)
             }
             (Load::Stream { work, .. }, Some(spawning)) => (
                 family(spawning, &mut rng),
@@ -78,18 +77,15 @@ impl<O: Observer> DequeWorld<'_, O> {
         let ahead = (scaled(parent.work, self.top_speed) as f64 * at) as Nanos;
         for _ in 0..children {
             let drawn = work.sample(&mut rng);
-            self.add_child(worker, parent.id, drawn, parent.path + ahead, &mut rng);
+            let family = self.tables.found_family(rng.next_u64(), depth_below);
+            self.add_child(worker, &parent, drawn, parent.path + ahead, family);
         }
         let end = started + self.setup.overhead + scaled(parent.work, speed);
         self.events.push(end, Event::Finish(worker));
     }
 
-    fn add_child(&mut self, worker: u32, parent: u32, work: Nanos, path: Nanos, rng: &mut Rng) {
+    fn add_child(&mut self, worker: u32, parent: &Task, work: Nanos, path: Nanos, family: u32) {
         let id = self.tables.next_id();
-        self.tables.seeds.push(rng.next_u64());
-        if let Some(&depth) = self.tables.depths.get(parent as usize) {
-            self.tables.depths.push(depth - 1);
-        }
         self.unfinished += 1;
         self.statistics.spawned += 1;
         self.note_bounds(work, path);
@@ -97,7 +93,7 @@ impl<O: Observer> DequeWorld<'_, O> {
             self.now,
             &Happening::Spawned {
                 worker,
-                parent: u64::from(parent),
+                parent: u64::from(parent.id),
                 child: u64::from(id),
             },
         );
@@ -108,6 +104,7 @@ impl<O: Observer> DequeWorld<'_, O> {
                 ready: self.now,
                 path,
                 id,
+                family,
             },
         );
     }
@@ -185,6 +182,9 @@ impl<O: Observer> DequeWorld<'_, O> {
             OwnerEnd::Oldest => hand.deque.pop_front(),
         };
         hand.read_ahead = hand.deque.back().map_or(0, |next| next.work);
+        if own.is_some() {
+            self.note_length(worker);
+        }
         if let Some(task) = own.or_else(|| self.shared.pop_front()) {
             self.queued -= 1;
             self.start(worker, task);

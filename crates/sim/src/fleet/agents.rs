@@ -65,7 +65,7 @@ impl<O: Observer> FleetWorld<'_, O> {
         }
         match body {
             Body::Assign(held) => {
-                let priority_of = |task: TaskId| self.tasks.spec(task.0 as usize).priority;
+                let priority_of = |task: TaskId| self.tasks.priority(task);
                 if model.take(held, priority_of) {
                     self.run_next(agent);
                 }
@@ -108,8 +108,8 @@ impl<O: Observer> FleetWorld<'_, O> {
             return;
         };
         let task = run.held.task;
-        if self.tasks.spec(task.0 as usize).kind.checkpoints {
-            let done = self.tasks.work()[task.0 as usize].saturating_sub(run.left_at(self.now));
+        if self.tasks.checkpoints(task) {
+            let done = self.tasks.work(task).saturating_sub(run.left_at(self.now));
             let saved = self.saved.entry(task).or_default();
             *saved = (*saved).max(done);
         }
@@ -130,7 +130,7 @@ impl<O: Observer> FleetWorld<'_, O> {
         let ended = self.books[held.task.0 as usize].ended;
         let work = match self.tasks.attempt(held.task, ended) {
             Some(attempt) => attempt.work,
-            None => self.tasks.work()[held.task.0 as usize],
+            None => self.tasks.work(held.task),
         };
         let left = work.saturating_sub(saved);
         let duration = self.duration(agent, left);

@@ -1,5 +1,6 @@
 //! The scheduler: what it is told, and what becomes of its answers.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use loxley_model::{AgentId, JobId, NameId, TaskId, Time};
@@ -7,7 +8,9 @@ use loxley_policy::{Action, Ending, Input, InputError, Reason, Report, Selection
 
 use super::agent_model::Held;
 use super::network::Body;
-use super::{Event, FleetWorld, NOWHERE};
+use super::setup::Submission;
+use super::stream::TaskSource;
+use super::{Event, FleetTasks, FleetWorld, NOWHERE};
 use crate::observer::{Happening, Observer};
 
 impl<O: Observer> FleetWorld<'_, O> {
@@ -99,16 +102,16 @@ impl<O: Observer> FleetWorld<'_, O> {
                 self.send(agent.number(), Body::Rejoin);
             }
             Report::Refused { job, .. } => {
-                debug_assert_eq!(self.tasks.submissions()[self.submitting].job.id, job);
-                self.end_unseen(self.submitting);
+                debug_assert_eq!(self.submitting.0, job);
+                self.end_unseen(self.submitting.1.clone());
             }
             _ => {}
         }
     }
 
     /// A whole submission was refused (a dependency had failed before, say), or never came: its tasks are over.
-    fn end_unseen(&mut self, submission: usize) {
-        for task in self.tasks.submissions()[submission].ids() {
+    fn end_unseen(&mut self, tasks: Range<usize>) {
+        for task in tasks {
             self.note_ending(TaskId(task as u64), Ending::Cancelled);
         }
     }
@@ -231,8 +234,11 @@ impl<O: Observer> FleetWorld<'_, O> {
 
     /// Looks again at everything that waits for a job.
     pub(super) fn look_at_waiting(&mut self) {
+        let Some(tasks) = self.tasks.held().map(Arc::clone) else {
+            return;
+        };
         for submission in std::mem::take(&mut self.jobs.waiting) {
-            self.submit_or_wait(submission);
+            self.submit_or_wait(&tasks, submission);
         }
     }
 
@@ -245,32 +251,42 @@ impl<O: Observer> FleetWorld<'_, O> {
     }
 
     pub(super) fn submit(&mut self) {
-        let submission = self.next_submission;
-        self.next_submission += 1;
-        if let Some(next) = self.tasks.submissions().get(self.next_submission) {
-            self.events.push(next.at, Event::Submit);
+        match &mut self.tasks {
+            TaskSource::Held(tasks) => {
+                let tasks = Arc::clone(tasks);
+                let number = self.next_submission;
+                self.next_submission += 1;
+                if let Some(next) = tasks.submissions().get(self.next_submission) {
+                    self.events.push(next.at, Event::Submit);
+                }
+                self.submit_or_wait(&tasks, number);
+            }
+            TaskSource::Streamed(streamed) => {
+                let submission = streamed.next().expect("it was due");
+                if let Some(next) = streamed.next_at() {
+                    self.events.push(next, Event::Submit);
+                }
+                self.submit_now(&submission);
+            }
         }
-        self.submit_or_wait(submission);
     }
 
-    fn submit_or_wait(&mut self, number: usize) {
-        let submission = &self.tasks.submissions()[number];
+    fn submit_or_wait(&mut self, tasks: &FleetTasks, number: usize) {
+        let submission = &tasks.submissions()[number];
         let state = |job: &JobId| self.jobs.open.get(job).copied().unwrap_or((0, false));
         let is_hopeless = self.jobs.cancelled.contains(&submission.job.id)
             || submission.after.iter().any(|job| state(job) == (0, true));
         if is_hopeless {
-            self.end_unseen(number);
+            self.end_unseen(submission.ids());
         } else if submission.after.iter().all(|job| state(job).0 == 0) {
-            self.submit_now(number);
+            self.submit_now(submission);
         } else {
             self.jobs.waiting.push(number);
         }
     }
 
-    fn submit_now(&mut self, number: usize) {
-        let tasks = Arc::clone(&self.tasks);
-        let submission = &tasks.submissions()[number];
-        self.submitting = number;
+    fn submit_now(&mut self, submission: &Submission) {
+        self.submitting = (submission.job.id, submission.ids());
         for task in submission.ids() {
             let books = &mut self.books[task];
             if books.missing == 0 {

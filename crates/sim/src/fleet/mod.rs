@@ -20,9 +20,10 @@ mod dialogue;
 mod faults;
 mod network;
 mod setup;
+mod stream;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::ops::Range;
 
 use loxley_balance::Rng;
 use loxley_driver::{Directory, explain_text};
@@ -36,6 +37,7 @@ pub use self::setup::{
     TaskGroup,
 };
 pub(crate) use self::setup::{Drawn, name_agent};
+use self::stream::TaskSource;
 use crate::event_queue::EventQueue;
 use crate::observer::Observer;
 use crate::statistics::{RunStatistics, WorkerTotals};
@@ -150,14 +152,14 @@ struct FleetWorld<'a, O> {
     actions: Vec<Action>,
     now: Nanos,
     events: EventQueue<Event>,
-    tasks: Arc<FleetTasks>,
+    tasks: TaskSource<'a>,
     books: Vec<TaskBooks>,
     /// Work that is done and saved in a checkpoint, of tasks that have one.
     saved: BTreeMap<TaskId, Nanos>,
     successors: Vec<Vec<u32>>,
     next_submission: usize,
-    /// The submission that the scheduler is told of.
-    submitting: usize,
+    /// The submission that the scheduler is told of: its job and its tasks.
+    submitting: (JobId, Range<usize>),
     /// Jobs that others wait for, and submissions that wait for a job.
     jobs: JobBooks,
     agents: Vec<AgentModel>,
@@ -176,7 +178,6 @@ struct FleetWorld<'a, O> {
     queue_lengths: Vec<u32>,
     sampled: (Nanos, u64),
     chance: Chance,
-    capacity_left: f64,
 }
 
 /// One generator for each source of chance.
@@ -192,7 +193,7 @@ struct Chance {
 impl<'a, O: Observer> FleetWorld<'a, O> {
     fn new(setup: &'a FleetSetup, seed: u64, observer: &'a mut O) -> Self {
         let root = Rng::new(seed);
-        let tasks = setup.tasks(&root);
+        let tasks = TaskSource::new(setup, &root);
         let careful = !setup.network.is_instant() || !setup.faults.is_empty();
         let mut world = Self {
             scheduler: Scheduler::new(setup.config.clone(), Time::ZERO),
@@ -203,8 +204,10 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
             saved: BTreeMap::new(),
             successors: Vec::new(),
             next_submission: 0,
-            submitting: 0,
-            jobs: JobBooks::of(&tasks),
+            submitting: (JobId(0), 0..0),
+            jobs: tasks
+                .held()
+                .map_or_else(JobBooks::default, |tasks| JobBooks::of(tasks)),
             agents: setup
                 .agents
                 .iter()
@@ -229,34 +232,29 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
                 heartbeats: root.child("heartbeats"),
                 skew: root.child("clock"),
             },
-            capacity_left: 0.0,
             tasks,
             setup,
             observer,
         };
-        world.capacity_left = setup.top_speed();
         world.open_books();
         world.plan_beginning();
         world
     }
 
-    /// Books of every task, and the bounds of the whole run.
+    /// Books of every task.
     fn open_books(&mut self) {
-        let tasks = Arc::clone(&self.tasks);
-        self.books = vec![TaskBooks::BLANK; tasks.len()];
-        if tasks.has_edges() {
-            self.successors = vec![Vec::new(); tasks.len()];
-            for (id, spec) in tasks.specs().enumerate() {
-                self.books[id].missing = spec.dependencies.len() as u32;
-                for before in &spec.dependencies {
-                    self.successors[before.0 as usize].push(id as u32);
-                }
+        self.books = vec![TaskBooks::BLANK; self.tasks.len()];
+        self.statistics.submitted = self.tasks.len() as u64;
+        let Some(tasks) = self.tasks.held().filter(|tasks| tasks.has_edges()) else {
+            return;
+        };
+        self.successors = vec![Vec::new(); tasks.len()];
+        for (id, spec) in tasks.specs().enumerate() {
+            self.books[id].missing = spec.dependencies.len() as u32;
+            for before in &spec.dependencies {
+                self.successors[before.0 as usize].push(id as u32);
             }
         }
-        let top_speed = self.capacity_left.max(f64::MIN_POSITIVE);
-        self.statistics.critical_path = tasks.critical_path(top_speed);
-        self.statistics.total_work = tasks.work().iter().sum();
-        self.statistics.submitted = tasks.len() as u64;
     }
 
     fn plan_beginning(&mut self) {
@@ -280,8 +278,8 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
                 self.events.push(joins, Event::Deliver(late));
             }
         }
-        if let Some(first) = self.tasks.submissions().first() {
-            self.events.push(first.at, Event::Submit);
+        if let Some(first) = self.tasks.first_at() {
+            self.events.push(first, Event::Submit);
         }
     }
 
@@ -363,6 +361,8 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
                 .sample_for(self.now - last, lengths);
         }
         let unfinished = self.unfinished_tasks();
+        let top_speed = self.setup.top_speed().max(f64::MIN_POSITIVE);
+        (self.statistics.total_work, self.statistics.critical_path) = self.tasks.bounds(top_speed);
         self.statistics.makespan = self.now;
         self.statistics.workers = self.totals;
         FleetOutcome {

@@ -8,11 +8,12 @@ use loxley_balance::Rng;
 use loxley_driver::Directory;
 use loxley_model::{
     AgentId, AgentSpec, Dispatch, Fallback, GroupId, JobId, JobSpec, NameId, Outcome, Priority,
-    Resources, SkillSet, Span, TaskId, TaskKind, TaskSpec, Time, UserId,
+    Resources, SkillSet, Span, TaskId, TaskKind, TaskSpec, UserId,
 };
 use loxley_policy::Config;
 use serde::Deserialize;
 
+use super::stream::GroupStream;
 use crate::arrivals::Arrivals;
 use crate::costs::Costs;
 use crate::distribution::Distribution;
@@ -498,39 +499,13 @@ impl FleetTasks {
     }
 
     fn of_groups(groups: &[TaskGroup], costs: Costs, root: &Rng) -> Self {
-        let mut drawn: Vec<(Nanos, usize, Nanos, u32)> = Vec::new();
-        for (index, group) in groups.iter().enumerate() {
-            let mut moments = root.numbered_child("arrivals", index as u64);
-            let mut works = root.numbered_child("work", index as u64);
-            let mut moment = 0;
-            for number in 0..group.count {
-                moment = group.arrivals.next(moment, &mut moments);
-                drawn.push((moment, index, group.work.sample(&mut works), number));
-            }
+        let mut stream = GroupStream::new(groups, costs, root);
+        let mut tasks = Self::default();
+        while let Some((submission, work)) = stream.next() {
+            tasks.submissions.push(submission);
+            tasks.work.extend(work);
         }
-        drawn.sort_by_key(|&(moment, index, _, number)| (moment, index, number));
-        let mut tasks = Drawn::default();
-        let mut errors = root.child(Costs::LABEL);
-        let mut last: Option<(Nanos, usize)> = None;
-        for (id, (moment, index, work, number)) in drawn.into_iter().enumerate() {
-            let group = &groups[index];
-            let mut spec = TaskSpec::new(TaskId(id as u64), Arc::clone(&group.kind));
-            spec.priority = group.priorities[number as usize % group.priorities.len()];
-            let told = costs.told(work, &mut errors);
-            spec.cost = told.filter(|_| group.declared).map(Span);
-            spec.deadline = group.deadline.map(|after| Time(moment + after));
-            tasks.specs.push(spec);
-            tasks.work.push(work);
-            if last == Some((moment, index)) {
-                tasks.submissions.last_mut().expect("there is one").2 = id + 1;
-            } else {
-                let mut job = JobSpec::new(JobId(tasks.submissions.len() as u64));
-                job.onto = group.onto;
-                tasks.submissions.push((moment, job, id + 1));
-            }
-            last = Some((moment, index));
-        }
-        Self::new(tasks)
+        tasks
     }
 }
 
