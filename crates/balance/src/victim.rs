@@ -604,7 +604,7 @@ impl Stride {
 fn floor_sum(mut count: u64, mut size: u64, mut step: u64, mut first: u64) -> u64 {
     let mut sum = 0_u64;
     loop {
-        let pairs = if count % 2 == 0 {
+        let pairs = if count.is_multiple_of(2) {
             (count / 2).wrapping_mul(count.wrapping_sub(1))
         } else {
             (count.wrapping_sub(1) / 2).wrapping_mul(count)
