@@ -10,6 +10,8 @@
 )]
 
 #[cfg(feature = "system")]
+mod cluster;
+#[cfg(feature = "system")]
 mod journal;
 mod measure;
 #[cfg(feature = "system")]
@@ -119,6 +121,8 @@ enum System {
     Quality(quality::Arguments),
     /// The server, durable, with agents in processes of their own, beside the system itself.
     Server,
+    /// A server on PostgreSQL, beside the embedded journal and a plain table of jobs on the same database.
+    Cluster(cluster::Arguments),
     /// Agents for `server`.
     #[command(hide = true)]
     ServerAgents(server::AgentArguments),
@@ -137,6 +141,7 @@ fn main() -> Result<()> {
 #[cfg(feature = "system")]
 fn run_system(part: System, options: &Options, report: &mut Report) -> Result<()> {
     match part {
+        System::Cluster(cluster) => cluster::run(options, &cluster, report),
         System::Run(run) => run::run(options, &run, report),
         System::Sim(sim) => sim::run(&sim, options, report),
         System::Predict => predict::run(options),

@@ -43,7 +43,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn array(run: Work, count: usize) -> JobRequest {
+pub(crate) fn array(run: Work, count: usize) -> JobRequest {
     let last = count as u64;
     entries(
         run,
@@ -65,7 +65,7 @@ fn entries(run: Work, entries: Entries) -> JobRequest {
     }
 }
 
-fn function(name: &str) -> Work {
+pub(crate) fn function(name: &str) -> Work {
     Work::Function(FunctionRequest {
         name: name.to_owned(),
         ..FunctionRequest::default()

@@ -19,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("config", &["policy", "model", "balance"]),
     ("pool", &["balance"]),
     ("rayon-core", &["pool"]),
-    ("journal", &["model"]),
+    ("journal", &["cluster", "model"]),
     ("protocol", &[]),
     (
         "server",

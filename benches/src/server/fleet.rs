@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use loxley_agent::{Agent, AgentOptions, Functions};
 use loxley_api::{Access, JobInfo, JobRequest};
+use loxley_journal::postgres::Address;
+use loxley_server::cluster::{Cluster, ClusterOptions};
 use loxley_server::decider::Handle;
 use loxley_server::{Context, Server, ServerOptions, api};
 use tempfile::TempDir;
@@ -69,12 +71,39 @@ impl Fleet {
         fleet.with_agents(processes, count, slots)
     }
 
+    /// A server on a journal in PostgreSQL, the only instance.
+    pub(crate) fn start_on(
+        address: Address,
+        processes: u32,
+        count: u32,
+        slots: u32,
+    ) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let runtime = new_runtime()?;
+        let options = ServerOptions::new(directory.path().to_owned());
+        let name = Some("bench".to_owned());
+        let cluster = Cluster::start(options, ClusterOptions { address, name });
+        let cluster = runtime.block_on(cluster)?;
+        let (serves, served) = std::sync::mpsc::channel();
+        let serving = cluster.run(move |context| {
+            let _ = serves.send(context.clone());
+            api::router(context)
+        });
+        let serving = Some(runtime.spawn(serving));
+        let context = served.recv_timeout(Duration::from_secs(60))?;
+        let fleet = Self {
+            runtime,
+            context,
+            serving,
+            agents: Vec::new(),
+            directory: Some(directory),
+        };
+        fleet.with_agents(processes, count, slots)
+    }
+
     /// A server on what is in this directory, without agents.
     pub(super) fn start_in(directory: TempDir, durable: bool) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()?;
+        let runtime = new_runtime()?;
         let options = ServerOptions::new(directory.path().to_owned());
         let server = runtime.block_on(async {
             match durable {
@@ -157,6 +186,13 @@ impl Drop for Fleet {
             let _ = self.runtime.block_on(serving);
         }
     }
+}
+
+fn new_runtime() -> std::io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
 }
 
 fn start_agents(access: &Path, count: u32, slots: u32) -> Result<Child> {

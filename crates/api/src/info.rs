@@ -391,6 +391,134 @@ pub struct ServerInfo {
     pub fleet: FleetInfo,
 }
 
+/// The instances of a server, and who of them serves.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ClusterInfo {
+    /// Those that are or were there, the one that serves first.
+    pub instances: Vec<InstanceInfo>,
+    /// What they share.
+    pub shards: Vec<ShardInfo>,
+    /// How the database is kept from the loss of its machine; absent where the journal is in a directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication: Option<Replication>,
+    /// The copies of the database that are connected to it, as far as the server may know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<ReplicaInfo>,
+}
+
+/// One of several servers on one database.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct InstanceInfo {
+    /// What it is called; each name once.
+    pub name: String,
+    /// Where it listens.
+    pub url: String,
+    /// Of its program.
+    pub version: String,
+    /// What it does.
+    pub state: InstanceState,
+    /// When it started.
+    pub started_unix_ms: u64,
+    /// How long ago it was heard of.
+    pub silent_sec: f64,
+    /// How far its clock is before that of the database.
+    pub clock_ahead_sec: f64,
+}
+
+/// What one of several servers does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum InstanceState {
+    /// It decides, and answers.
+    Serving,
+    /// It takes over when the one that serves is gone.
+    Standby,
+    /// Nobody has heard of it for a while.
+    Silent,
+}
+
+impl InstanceState {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Serving => "serving",
+            Self::Standby => "standby",
+            Self::Silent => "silent",
+        }
+    }
+}
+
+/// A journal, and who may write it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ShardInfo {
+    /// Its number.
+    pub shard: u32,
+    /// The how-manieth holder it has; 0 where there can be only one.
+    pub epoch: u64,
+    /// The name of the instance that holds it; absent when none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
+    /// How long its lease still is, unless it is renewed; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_left_sec: Option<f64>,
+    /// Where its journal ends.
+    pub journal_position: u64,
+    /// How many groups came after the newest snapshot: whoever takes over reads them first. Absent where nobody can
+    /// take over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_groups: Option<u64>,
+    /// How long a write takes; absent where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit_sec: Option<f64>,
+    /// How many agents it has; absent where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agents: Option<u64>,
+}
+
+/// How a database is kept from the loss of its machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Replication {
+    /// There is no copy that we know of.
+    None,
+    /// There are copies that may lack the last commits.
+    Asynchronous,
+    /// Commits wait for a copy.
+    Synchronous,
+}
+
+impl Replication {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Asynchronous => "asynchronous",
+            Self::Synchronous => "synchronous",
+        }
+    }
+}
+
+/// A copy of the database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ReplicaInfo {
+    /// What it calls itself.
+    pub name: String,
+    /// Whether commits wait for it, in the words of the database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync_state: Option<String>,
+    /// How far it is behind, in bytes of the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_bytes: Option<u64>,
+}
+
 /// What of the past is to be forgotten, at once, whatever the configuration keeps. With neither limit: what the
 /// configuration does not keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

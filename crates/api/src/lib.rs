@@ -43,9 +43,10 @@ pub use event::{Event, EventKind};
 pub use figures::{BalanceFigure, Figures};
 pub use graph::{GraphNode, JobGraph};
 pub use info::{
-    AgentInfo, AgentState, AttemptInfo, Explanation, FleetInfo, Health, JobInfo, OutputTail, Page,
-    Problem, PruneReport, PruneRequest, ServerInfo, Severity, TaskCounts, TaskInfo, TaskState,
-    TokenInfo, Usage,
+    AgentInfo, AgentState, AttemptInfo, ClusterInfo, Explanation, FleetInfo, Health, InstanceInfo,
+    InstanceState, JobInfo, OutputTail, Page, Problem, PruneReport, PruneRequest, ReplicaInfo,
+    Replication, ServerInfo, Severity, ShardInfo, TaskCounts, TaskInfo, TaskState, TokenInfo,
+    Usage,
 };
 pub use loxley_model::{DependencyFailure, JobState, Rerun, Unplaceable};
 pub use mark::{MarkFilter, Marks};

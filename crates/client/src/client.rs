@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hyper::Method;
 use loxley_api::{
-    Access, AgentInfo, Blob, ConfigRequest, EndsRequest, Explanation, ExtendRequest, Figures,
-    Health, JobFilter, JobInfo, JobRequest, Link, LinkRequest, LogRequest, MarkFilter, Marks,
-    OutputTail, PIECE_BYTES_MAX, Page, PruneReport, PruneRequest, ResultName, ResultReference,
-    ServerInfo, TaskEnd, TaskFilter, TaskInfo, Timeline, TimelineFilter, Token, TokenInfo,
-    TokenRequest,
+    Access, AgentInfo, Blob, ClusterInfo, ConfigRequest, EndsRequest, Explanation, ExtendRequest,
+    Figures, Health, JobFilter, JobInfo, JobRequest, Link, LinkRequest, LogRequest, MarkFilter,
+    Marks, OutputTail, PIECE_BYTES_MAX, Page, PruneReport, PruneRequest, ResultName,
+    ResultReference, ServerInfo, TaskEnd, TaskFilter, TaskInfo, Timeline, TimelineFilter, Token,
+    TokenInfo, TokenRequest,
 };
 use loxley_model::{AgentId, JobId, TaskId};
 
@@ -349,6 +349,16 @@ impl Client {
     /// Stops the server. Everything accepted is still there when it starts again.
     pub async fn stop_server(&self) -> Answer<ServerInfo> {
         self.transport.json(Ask::post("/v1/server/stop")).await
+    }
+
+    /// The instances of the server, and who of them serves.
+    pub async fn cluster(&self) -> Answer<ClusterInfo> {
+        self.transport.json(Ask::get("/v1/cluster")).await
+    }
+
+    /// Has the instance that serves give everything away to another one.
+    pub async fn hand_over(&self) -> Answer<ClusterInfo> {
+        self.transport.json(Ask::post("/v1/server/handover")).await
     }
 
     /// Has the server forget jobs that are over, until nothing is left that is to be forgotten.

@@ -25,7 +25,11 @@ extern crate std;
 
 extern crate alloc;
 
+mod append;
+
 use alloc::vec::Vec;
+
+pub use append::{Append, Heard, Outcome, Step};
 
 use loxley_model::{Span, Time};
 
@@ -40,7 +44,8 @@ pub struct Pace {
     pub renew_every: Span,
     /// How often a standby looks.
     pub look_every: Span,
-    /// How long a server that gave its shard away leaves it to others.
+    /// How long a server that gave its shard away leaves it to others, unless one of them has taken it and lost it
+    /// again.
     pub rest: Span,
 }
 
@@ -187,6 +192,8 @@ pub struct Member {
     last_question: Question,
     /// How long writes took lately, the slow ones remembered for longer.
     commit: Span,
+    /// The epoch that was given away, and until when it is left to others.
+    given_away: Option<(u64, Time)>,
 }
 
 impl Member {
@@ -199,6 +206,7 @@ impl Member {
             asked: None,
             last_question: Question::default(),
             commit: Span(0),
+            given_away: None,
         }
     }
 
@@ -316,9 +324,16 @@ impl Member {
         if !matches!(self.state, State::Standby { .. }) {
             return;
         }
-        if left > Span(0) {
+        self.given_away = self
+            .given_away
+            .filter(|(given, until)| *given == epoch && now < *until);
+        if left > Span(0) || self.given_away.is_some() {
             // Soon after it is over, but not later than usual: it may be given away before.
-            let wait = self.pace.look_every.min(Span(left.0.saturating_add(1)));
+            let left = Span(left.0.saturating_add(1));
+            let wait = match self.given_away {
+                None => self.pace.look_every.min(left),
+                Some(_) => self.pace.look_every,
+            };
             let look_at = now + wait;
             self.state = State::Standby { look_at };
             return;
@@ -396,19 +411,19 @@ impl Member {
     }
 
     fn ended(&mut self, now: Time, actions: &mut Vec<Action>) {
-        let wait = match self.state {
+        match self.state {
             State::Stopping {
                 hands_over: Some(epoch),
             } => {
                 actions.push(Action::Release { epoch });
-                self.pace.rest
+                self.given_away = Some((epoch, now + self.pace.rest));
             }
-            State::Stopping { .. } | State::Serving { .. } => self.pace.look_every,
+            State::Stopping { .. } | State::Serving { .. } => {}
             State::Standby { .. } | State::Taking => return,
-        };
+        }
         self.asked = None;
         self.state = State::Standby {
-            look_at: now + wait,
+            look_at: now + self.pace.look_every,
         };
     }
 }
@@ -419,5 +434,7 @@ fn last_moment(asked: Asked) -> Time {
     asked.sent + Span(asked.lease.0 / 6 * 5)
 }
 
+#[cfg(test)]
+mod storm;
 #[cfg(test)]
 mod tests;

@@ -61,6 +61,26 @@ pub enum DatabaseError {
         /// What it says.
         why: String,
     },
+    /// The tables are those of an older version, and the role may not change them.
+    #[error(
+        "the role may not bring the tables of the journal up to date ({why}): have an administrator run what \
+         `loxley journal schema --from {from}` prints"
+    )]
+    NoUpgrade {
+        /// The version that they have.
+        from: i32,
+        /// What it says.
+        why: String,
+    },
+    /// A copy into the tables was not finished.
+    #[error(
+        "the journal in schema `{schema}` is a copy that was not finished: run `loxley journal copy` again, or drop \
+         the schema"
+    )]
+    Unfinished {
+        /// Which schema.
+        schema: String,
+    },
     /// Tables of a newer program.
     #[error(
         "the tables in schema `{schema}` have version {found}, and this program knows version {known}: \

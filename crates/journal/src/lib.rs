@@ -22,7 +22,7 @@
 //! - [`ReadHistory`] is what every history can be asked; [`History`], that of the embedded engine, answers questions about what is over, from any thread and any process, while the
 //!   owner writes: [`task`](History::task), [`tasks`](History::tasks), [`output`](History::output),
 //!   [`result`](History::result), [`job`](History::job), [`jobs`](History::jobs).
-//! - [`backup`] copies a journal, also one in use.
+//! - [`backup`] copies a journal, also one in use; [`transfer()`] copies one between engines.
 //! - [`check`] reads a whole journal and names the first damage.
 //! - [`failpoint`] lets a test end the process at a named place.
 //!
@@ -70,6 +70,7 @@ pub mod postgres;
 mod reader;
 mod rows;
 mod sqlite;
+mod transfer;
 
 pub use database_error::DatabaseError;
 
@@ -85,3 +86,4 @@ pub use sqlite::{
     Checked, Finding, History, JobQuery, Notice, Opened, Options, Page, SqliteJournal, TaskFilter,
     TaskQuery, backup, bytes_on_disk, check, copy, exists,
 };
+pub use transfer::{Place, TransferError, Transferred, transfer};

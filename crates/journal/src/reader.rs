@@ -3,7 +3,7 @@
 use loxley_model::{AgentId, JobId, TaskId};
 
 use crate::ReadError;
-use crate::rows::{AgentRow, JobRow, TaskRow};
+use crate::rows::{AgentRow, JobRow, TaskOutput, TaskRow};
 use crate::sqlite::{History, JobQuery, Page, TaskQuery};
 
 /// Tasks are told in blocks of so many neighbouring ids.
@@ -44,6 +44,12 @@ pub trait ReadHistory: Send {
 
     /// What a finished task returned.
     fn result(&self, task: TaskId) -> Result<Option<Vec<u8>>, ReadError>;
+
+    /// Which tasks from `first` to `last` may have left something behind, in the order of their ids, and how many bytes.
+    fn output_sizes(&self, first: TaskId, last: TaskId) -> Result<Vec<(TaskId, u64)>, ReadError>;
+
+    /// What these tasks left behind when they ended last, where there is anything.
+    fn outputs_of(&self, tasks: &[TaskId]) -> Result<Vec<TaskOutput>, ReadError>;
 
     /// Finished tasks, in the order of their ids.
     fn tasks(&self, query: &TaskQuery) -> Result<Page<TaskRow, TaskId>, ReadError>;
@@ -91,6 +97,15 @@ impl ReadHistory for History {
 
     fn result(&self, task: TaskId) -> Result<Option<Vec<u8>>, ReadError> {
         Self::result(self, task)
+    }
+
+    fn output_sizes(&self, first: TaskId, last: TaskId) -> Result<Vec<(TaskId, u64)>, ReadError> {
+        Self::output_sizes(self, first, last)
+    }
+
+    fn outputs_of(&self, tasks: &[TaskId]) -> Result<Vec<TaskOutput>, ReadError> {
+        let outputs = tasks.iter().map(|task| self.left_behind(*task));
+        outputs.filter_map(Result::transpose).collect()
     }
 
     fn tasks(&self, query: &TaskQuery) -> Result<Page<TaskRow, TaskId>, ReadError> {

@@ -9,10 +9,10 @@ use std::path::Path;
 
 use loxley_journal::{
     AppendError, Ended, Group, History, JobQuery, JobRow, Journal, Limit, MemoryJournal,
-    NotWritten, Options, Position, ReadError, ReadHistory, Rows, Saving, Snapshot, SqliteJournal,
-    TaskFilter, TaskQuery, limits,
+    NotWritten, Options, Position, Pruning, ReadError, ReadHistory, Retention, Rows, Saving,
+    Snapshot, SqliteJournal, TaskFilter, TaskQuery, limits,
 };
-use loxley_model::{AgentId, Failure, JobId, TaskId};
+use loxley_model::{AgentId, Failure, JobId, TaskId, Time};
 
 /// Something that journals can be opened in.
 trait Place {
@@ -96,6 +96,111 @@ fn all(place: &dyn Place) {
     a_job_keeps_its_description(place);
     tasks_and_jobs_come_in_pages(place);
     tasks_come_in_blocks_that_say_when_they_change(place);
+    the_past_is_forgotten(place);
+}
+
+/// Jobs that ended at 100, 200 and so on, each with two tasks and one output, and one that goes on.
+fn the_past_is_forgotten(place: &dyn Place) {
+    let mut journal = place.open("forgotten");
+    for number in 1..=10 {
+        let mut group = sample::full(number);
+        group.rows.jobs = vec![sample::job(number, number * 10, 2, Some(number * 100))];
+        journal.append(journal.next_position(), &group).unwrap();
+    }
+    let mut open = sample::full(11);
+    open.rows.jobs = vec![sample::job(11, 110, 2, None)];
+    journal.append(Position(10), &open).unwrap();
+    let history = place.history("forgotten");
+    let left = |history: &dyn ReadHistory| -> Vec<u64> {
+        let jobs = history.jobs(&JobQuery::default()).unwrap().rows;
+        jobs.iter().map(|row| row.job.0).collect()
+    };
+    let mut forget = |retention: Retention| {
+        let mut pruning = Pruning::new(retention);
+        while journal.prune_some(&mut pruning).unwrap() {}
+        pruning.pruned()
+    };
+    let nothing = forget(Retention::default());
+    assert_eq!((nothing.jobs, nothing.tasks, nothing.groups), (0, 0, 0));
+    // Older than, and not equal.
+    let old = forget(Retention {
+        older_than: Some(Time(300)),
+        ..Retention::default()
+    });
+    assert_eq!((old.jobs, old.tasks, old.groups), (2, 4, 0));
+    assert_eq!(left(&*history), [11, 10, 9, 8, 7, 6, 5, 4, 3]);
+    assert!(history.task(TaskId(20)).unwrap().is_none());
+    assert!(history.output(TaskId(20)).unwrap().is_none());
+    assert!(history.output(TaskId(30)).unwrap().is_some());
+    // Beyond both limits.
+    let both = Retention {
+        older_than: Some(Time(600)),
+        jobs_max: Some(6),
+        both: true,
+        ..Retention::default()
+    };
+    assert_eq!(forget(both).jobs, 2);
+    assert_eq!(left(&*history), [11, 10, 9, 8, 7, 6, 5]);
+    // So many that ended last; what goes on is not counted and stays.
+    let few = Retention {
+        jobs_max: Some(3),
+        ..Retention::default()
+    };
+    assert_eq!(forget(few).jobs, 3);
+    assert_eq!(left(&*history), [11, 10, 9, 8]);
+    // With a snapshot, groups go along.
+    journal
+        .save_snapshot(&Snapshot {
+            position: Position(8),
+            state: vec![1; 100],
+        })
+        .unwrap();
+    let mut pruning = Pruning::new(Retention {
+        jobs_max: Some(0),
+        ..Retention::default()
+    });
+    while journal.prune_some(&mut pruning).unwrap() {}
+    let all = pruning.pruned();
+    assert_eq!((all.jobs, all.tasks, all.groups), (3, 6, 8));
+    assert_eq!(left(&*history), [11]);
+    assert!(history.task(TaskId(110)).unwrap().is_some());
+    journal.append(Position(11), &facts(1)).unwrap();
+    assert_eq!(
+        journal.read(Position(8), Limit::default()).unwrap().len(),
+        4
+    );
+    assert!(journal.room().unwrap().bytes > 0);
+    the_first_to_end_go_while_it_is_too_large(place);
+}
+
+fn the_first_to_end_go_while_it_is_too_large(place: &dyn Place) {
+    let mut journal = place.open("large");
+    for number in 1..=40 {
+        let mut group = sample::full(number);
+        group.rows.jobs = vec![sample::job(number, number * 10, 2, Some(number * 100))];
+        // Nothing that a database could pack.
+        let mut noise = number;
+        let output = &mut group.rows.outputs[0].output;
+        output.resize_with(40_000, || {
+            noise = noise.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(11);
+            (noise >> 33) as u8
+        });
+        journal.append(journal.next_position(), &group).unwrap();
+    }
+    let mut pruning = Pruning::new(Retention {
+        bytes_max: Some(1 << 20),
+        ..Retention::default()
+    });
+    while journal.prune_some(&mut pruning).unwrap() {}
+    let kept = place
+        .history("large")
+        .jobs(&JobQuery::default())
+        .unwrap()
+        .rows;
+    // Some went, the first of them first, and not all: 26 outputs fit.
+    assert!((10..=30).contains(&kept.len()), "{}", kept.len());
+    assert!(kept.iter().all(|row| row.job.0 > 40 - kept.len() as u64));
+    assert_eq!(pruning.pruned().jobs, 40 - kept.len() as u64);
 }
 
 fn facts(number: u8) -> Group {

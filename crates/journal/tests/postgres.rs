@@ -16,11 +16,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use loxley_journal::postgres::{
-    Address, Claim, Lease, Link, PostgresHistory, PostgresJournal, SHARD, schema,
+    Address, Announcement, Claim, Lease, Link, PostgresHistory, PostgresJournal, Replication,
+    SHARD, schema,
 };
 use loxley_journal::{
-    AppendError, DatabaseError, Group, Journal, Limit, OpenError, Position, ReadHistory, Rows,
-    Snapshot, failpoint,
+    AppendError, DatabaseError, Group, Journal, Limit, OpenError, Options, Place, Position,
+    ReadHistory, Rows, Snapshot, SqliteJournal, TransferError, failpoint, transfer,
 };
 use loxley_model::JobId;
 use postgres_server::{OWNER, Postgres};
@@ -134,13 +135,25 @@ fn leases_are_taken_by_one_and_only_when_they_are_over(server: &Postgres) {
         assert_eq!(link.shared("tokens").await.unwrap().unwrap(), b"b");
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let now = now.unwrap().as_millis() as u64;
-        link.announce(3, "one", "https://one", "0.1", now - 90_000)
-            .await
-            .unwrap();
+        let announced = |id, silent| Announcement {
+            id,
+            name: "one",
+            url: "https://one",
+            version: "0.1",
+            unix_ms: now - 90_000,
+            silent,
+        };
+        let announce = async |id, silent| link.announce(&announced(id, silent)).await.unwrap();
+        assert!(announce(3, long).await);
         let instances = link.instances().await.unwrap();
         let ahead = instances[0].clock_ahead_ms;
         assert!((-150_000..=-80_000).contains(&ahead), "{ahead}");
-        link.leave(3).await.unwrap();
+        // A name belongs to one, until that one is gone.
+        assert!(!announce(4, long).await);
+        assert!(announce(3, long).await);
+        assert!(announce(4, Duration::ZERO).await);
+        assert!(!announce(3, long).await);
+        link.leave(4).await.unwrap();
         assert!(link.instances().await.unwrap().is_empty());
     });
 }
@@ -394,6 +407,248 @@ fn several_servers_may_make_the_tables_at_once() {
     });
     assert_eq!(server.sql("SELECT count(*) FROM race.shard"), "1");
     a_writer_is_killed_at_every_place(&server);
+}
+
+#[test]
+fn a_journal_goes_into_a_database_and_back_with_its_history() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = |name: &str| Place::Directory(scratch.path().join(name));
+    let database = |schema: &str| Place::Database(address(&server.url(schema)));
+    // A journal that does not begin at the start, with two snapshots, and outputs of tasks that ended twice.
+    let source = scratch.path().join("source");
+    let mut journal = SqliteJournal::open(&source, &Options::default())
+        .unwrap()
+        .journal;
+    for number in 0..30 {
+        let at = journal.next_position();
+        journal.append(at, &sample::full(number)).unwrap();
+        if number % 10 == 9 {
+            let snapshot = Snapshot {
+                position: at,
+                state: vec![number as u8; 300_000],
+            };
+            journal.save_snapshot(&snapshot).unwrap();
+        }
+    }
+    let mut again = sample::full(3);
+    again.rows.outputs.clear();
+    journal.append(Position(30), &again).unwrap();
+    journal.truncate(Position(12)).unwrap();
+    let refused = transfer(&directory("source"), &database("fleet")).unwrap_err();
+    assert!(refused.to_string().contains("in use"), "{refused}");
+    drop(journal);
+
+    let there = transfer(&directory("source"), &database("fleet")).unwrap();
+    assert_eq!((there.first, there.next), (Position(12), Position(31)));
+    assert_eq!((there.jobs, there.tasks, there.agents), (30, 60, 30));
+    assert_eq!((there.snapshots, there.outputs), (2, 29));
+    let refused = transfer(&directory("source"), &database("fleet")).unwrap_err();
+    assert!(
+        matches!(refused, TransferError::Present { .. }),
+        "{refused}"
+    );
+    let back = transfer(&database("fleet"), &directory("back")).unwrap();
+    assert_eq!(there, back);
+    let refused = transfer(&database("fleet"), &directory("back")).unwrap_err();
+    let is_present = matches!(refused, TransferError::Open(OpenError::Present { .. }));
+    assert!(is_present, "{refused}");
+    // Each goes on where it ends; a copy is another cluster.
+    let cloned = transfer(&database("fleet"), &database("clone")).unwrap();
+    assert_eq!(cloned.digest, there.digest);
+    let clusters = "SELECT (SELECT cluster FROM fleet.meta) = (SELECT cluster FROM clone.meta)";
+    assert_eq!(server.sql(clusters), "f");
+    let mut copy = open(&address(&server.url("clone")));
+    copy.append(Position(31), &sample::full(31)).unwrap();
+    copy.read(Position(12), Limit::default()).unwrap();
+    assert_eq!(copy.snapshots().unwrap(), [Position(29), Position(19)]);
+    // Whoever serves from it keeps others from copying it.
+    block_on(async {
+        let link = Link::open(&address(&server.url("fleet"))).await.unwrap();
+        let epoch = link.shard(SHARD).await.unwrap().epoch;
+        let hour = Duration::from_secs(3600);
+        let taken = link.take(SHARD, epoch, 9, "https://nine", hour).await;
+        taken.unwrap().unwrap();
+    });
+    let refused = transfer(&database("fleet"), &directory("late")).unwrap_err();
+    assert!(refused.to_string().contains("https://nine"), "{refused}");
+    a_copy_that_was_cut_short_is_no_journal(&server, &directory("source"));
+    tables_of_an_older_version_are_brought_up_to_date(&server);
+}
+
+fn a_copy_that_was_cut_short_is_no_journal(server: &Postgres, source: &Place) {
+    let url = server.url("short");
+    block_on(Link::open(&address(&url))).unwrap();
+    // As it is while it is filled.
+    server.sql("UPDATE short.meta SET version = 0; UPDATE short.shard SET epoch = 1, next = 5");
+    let error = block_on(Link::open(&address(&url))).unwrap_err();
+    assert!(error.to_string().contains("not finished"), "{error}");
+    let copied = transfer(source, &Place::Database(address(&url))).unwrap();
+    assert_eq!(copied.next, Position(31));
+    block_on(Link::open(&address(&url))).unwrap();
+}
+
+fn tables_of_an_older_version_are_brought_up_to_date(server: &Postgres) {
+    server.sql(include_str!("postgres_server/version_1.sql"));
+    server.sql(
+        "CREATE ROLE reader LOGIN; GRANT USAGE ON SCHEMA old TO reader; \
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA old TO reader",
+    );
+    let reader = address(&server.url_of("reader", "postgres", "old"));
+    let error = block_on(Link::open(&reader)).unwrap_err().to_string();
+    assert!(error.contains("journal schema --from 1"), "{error}");
+    let address = address(&server.url("old"));
+    block_on(async {
+        // Several come at once, and one of them does it.
+        let opened = futures_util::future::join_all((0..5).map(|_| Link::open(&address))).await;
+        opened.into_iter().for_each(|link| drop(link.unwrap()));
+    });
+    assert_eq!(
+        server.sql("SELECT version, journal FROM old.meta"),
+        "2|4711"
+    );
+    let mut journal = open(&address);
+    journal.append(Position(0), &sample::full(1)).unwrap();
+    // The same tables as new ones.
+    let columns = |schema: &str| {
+        server.sql(&format!(
+            "SELECT table_name, column_name, data_type, is_nullable FROM information_schema.columns \
+             WHERE table_schema = '{schema}' ORDER BY 1, 2; \
+             SELECT replace(indexdef, '{schema}.', '') FROM pg_indexes WHERE schemaname = '{schema}' ORDER BY 1"
+        ))
+    };
+    assert_eq!(columns("old"), columns("short"));
+}
+
+#[test]
+fn tls_is_spoken_and_the_other_end_is_known() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let certificate = certificate.self_signed(&key).unwrap().pem();
+    let Some(mut server) = Postgres::start_with_tls(&certificate, &key.serialize_pem()) else {
+        return;
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    let roots = |name: &str, text: &str| {
+        let path = scratch.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let own = roots("own.pem", &certificate);
+    let other = rcgen::KeyPair::generate().unwrap();
+    let stranger = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let stranger = roots("other.pem", &stranger.self_signed(&other).unwrap().pem());
+    let port = server.port();
+    let open = |host: &str, more: &str| {
+        let url = format!("postgres://{OWNER}@{host}:{port}/postgres?schema=tls&{more}");
+        block_on(Link::open(&address(&url)))
+    };
+    let is_safe = |server: &Postgres| {
+        let ask = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+            WHERE application_name = 'loxley'";
+        server.sql(ask) == "t"
+    };
+    for more in [
+        "sslmode=require".to_owned(),
+        "sslmode=prefer".to_owned(),
+        format!("sslmode=verify-full&sslrootcert={own}"),
+    ] {
+        let link = open("localhost", &more).unwrap();
+        assert!(is_safe(&server), "{more}");
+        drop(link);
+        server.until_nobody_is_connected();
+    }
+    // Another certificate, and another name than the certificate has.
+    let unknown = format!("sslmode=verify-full&sslrootcert={stranger}");
+    for (host, more) in [
+        ("localhost", unknown.as_str()),
+        (
+            "127.0.0.1",
+            &format!("sslmode=verify-full&sslrootcert={own}"),
+        ),
+    ] {
+        let error = open(host, more).unwrap_err().to_string();
+        assert!(error.contains("certificate"), "{error}");
+    }
+    server.restart_with(&["ssl=off", "listen_addresses=127.0.0.1"]);
+    let error = open("localhost", "sslmode=require").unwrap_err();
+    assert!(error.to_string().contains("TLS"), "{error}");
+    open("localhost", "sslmode=prefer").unwrap();
+}
+
+#[test]
+fn a_database_that_fails_over_keeps_what_was_acknowledged() {
+    let Some(mut primary) = Postgres::start() else {
+        return;
+    };
+    let standby = primary.standby();
+    primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+    primary.sql("SELECT pg_reload_conf()");
+    let synchronous = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+    until(|| primary.sql(synchronous) == "1");
+    let hosts = format!("{},{}", primary.host(), standby.host());
+    let both = format!("postgres://{OWNER}@{hosts}/postgres?schema=moved");
+    let both = address(&both);
+    let mut journal = open(&both);
+    block_on(async {
+        let link = Link::open(&both).await.unwrap();
+        let replication = link.replication().await.unwrap();
+        assert_eq!(replication, Replication::Synchronous);
+        let replicas = link.replicas().await.unwrap();
+        assert_eq!(replicas[0].sync_state.as_deref(), Some("sync"));
+        // A standby alone takes no writes, and is told apart.
+        let error = Link::open(&address(&standby.url("moved")))
+            .await
+            .unwrap_err();
+        assert!(matches!(error, DatabaseError::ReadOnly { .. }), "{error}");
+    });
+    for number in 0..5 {
+        let at = journal.next_position();
+        journal.append(at, &sample::full(number)).unwrap();
+    }
+    primary.kill();
+    // The writer waits for somebody who takes writes, and goes on there.
+    let writing = std::thread::spawn(move || {
+        for number in 5..10 {
+            let at = journal.next_position();
+            journal.append(at, &sample::full(number)).unwrap();
+        }
+        journal
+    });
+    standby.sql("SELECT pg_promote(true, 120)");
+    let mut journal = writing.join().unwrap();
+    assert_eq!(standby.sql("SELECT count(*) FROM moved.grp"), "10");
+    assert_eq!(standby.sql("SELECT count(*) FROM moved.job"), "10");
+    // Read-only for a while, as one that is about to give its place away.
+    standby.sql(
+        "ALTER DATABASE postgres SET default_transaction_read_only = on; \
+         SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'loxley'",
+    );
+    let writing = std::thread::spawn(move || {
+        journal.append(Position(10), &sample::full(10)).unwrap();
+        journal
+    });
+    let tried = "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'loxley'";
+    until(|| standby.sql(tried) == "t" || writing.is_finished());
+    standby.sql(
+        "SET default_transaction_read_only = off; \
+         ALTER DATABASE postgres RESET default_transaction_read_only",
+    );
+    let mut journal = writing.join().unwrap();
+    assert_eq!(
+        journal.read(Position(0), Limit::default()).unwrap().len(),
+        11
+    );
+}
+
+fn until(mut holds: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(120));
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 const URL: &str = "LOXLEY_TEST_URL";

@@ -16,17 +16,20 @@
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use loxley_api::{Access, ApiError, ErrorBody, ErrorCode, HOLDER_HEADER};
+use loxley_api::{
+    Access, ApiError, ClusterInfo, ErrorBody, ErrorCode, HOLDER_HEADER, InstanceInfo,
+    InstanceState, ReplicaInfo, ShardInfo,
+};
 use loxley_cluster::{Action, Input, Member, Pace, Reason};
 use loxley_journal::postgres::{
-    Address, Claim, Lease, Link, PostgresJournal, Replication, SHARD, Unanswered,
+    Address, Announcement, Claim, Lease, Link, PostgresJournal, Replication, SHARD, Unanswered,
 };
 use loxley_journal::{DatabaseError, OpenError};
 use loxley_model::{Span, Time};
@@ -43,6 +46,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(4);
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(2);
 /// An instance that was silent for so long is not named to anybody.
 const SILENT: Duration = Duration::from_secs(30);
+/// An instance that was silent for so long does not stand by, and its name is free again: three announcements.
+const GONE: Duration = Duration::from_secs(6);
 /// How many times tokens are written again when another instance was quicker.
 const TRIES: u32 = 20;
 /// The file that says which cluster a directory belongs to.
@@ -80,6 +85,13 @@ struct Instance {
     instances: Arc<Instances>,
     /// Who serves, as far as we know; empty: nobody.
     holder: Mutex<String>,
+}
+
+impl Instance {
+    fn name_holder(&self, url: String) {
+        let holder = self.holder.lock();
+        *holder.unwrap_or_else(PoisonError::into_inner) = url;
+    }
 }
 
 /// What the keeper has the instance do.
@@ -125,6 +137,15 @@ impl Cluster {
         let listener = listener.into_std().map_err(refused)?;
         options.listen = bound;
         let name = name.unwrap_or_else(|| default_name(bound.port()));
+        let id = random_number();
+        // Before its tokens are made, which go by its name.
+        claim_name(&link, id, &name, &url).await?;
+        if loxley_journal::exists(&options.directory) {
+            tracing::warn!(
+                directory = %options.directory.display(),
+                "the journal in this directory is not used: `loxley journal copy` copies one into a database"
+            );
+        }
         let gate = Gate::open(&options.directory, &names)?.of_instance(&name);
         let gate = Arc::new(gate);
         let others: Vec<String> = other_urls(&link, &url).await?;
@@ -141,12 +162,16 @@ impl Cluster {
         };
         let access = tokens.change_over(&link, &gate, write).await;
         let access = access.map_err(|error| ServerError::Database(error.message))?;
+        let instances = Instances {
+            seen: RwLock::new(Some(seen(&link).await.map_err(|error| failed(&error))?)),
+            ..Instances::default()
+        };
         let instance = Instance {
-            id: random_number(),
+            id,
             name,
             url: url.clone(),
             lease: Lease::over(),
-            instances: Arc::default(),
+            instances: Arc::new(instances),
             holder: Mutex::default(),
         };
         Ok(Self {
@@ -396,16 +421,19 @@ impl Keeper {
                 event = events.recv() => match event {
                     Some(Event::Serves(handle)) => {
                         self.serves = Some(handle);
+                        self.announce().await;
                         Input::Tick
                     }
                     Some(Event::Ended) => {
                         self.serves = None;
                         self.instance.lease.end();
+                        self.instance.name_holder(String::new());
                         Input::Ended
                     }
                     Some(Event::HandOver) => Input::HandOver,
                     Some(Event::Leave) | None => break,
                 },
+                () = self.instance.instances.hand_over.notified() => Input::HandOver,
                 () = sleep_until(wake) => Input::Tick,
                 _ = announce.tick() => {
                     self.announce().await;
@@ -451,11 +479,7 @@ impl Keeper {
                     true => String::new(),
                     false => state.url,
                 };
-                *self
-                    .instance
-                    .holder
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner) = holder;
+                self.instance.name_holder(holder);
                 Some(Input::Looked {
                     question,
                     epoch: state.epoch,
@@ -545,21 +569,34 @@ impl Keeper {
     /// Says that this instance is there, and hears of others.
     async fn announce(&mut self) {
         let instance = Arc::clone(&self.instance);
-        let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH);
-        let unix_ms = unix_ms.map_or(0, |since| since.as_millis() as u64);
         let heard = self
             .ask(async |link| {
-                let version = env!("CARGO_PKG_VERSION");
-                link.announce(instance.id, &instance.name, &instance.url, version, unix_ms)
-                    .await?;
-                link.instances().await
+                let announcement = announcement(instance.id, &instance.name, &instance.url);
+                let is_known = link.announce(&announcement).await?;
+                Ok((is_known, seen(link).await?))
             })
             .await;
-        let Some(heard) = heard else { return };
-        let alive = heard.iter().filter(|other| other.silent < SILENT);
+        let Some((is_known, seen)) = heard else {
+            return;
+        };
+        if !is_known {
+            tracing::error!(
+                name = instance.name,
+                "another instance has this name: give each a name of its own with --instance"
+            );
+        }
+        let silent = SILENT.as_secs_f64();
+        let alive = seen
+            .instances
+            .iter()
+            .filter(|other| other.silent_sec < silent);
         let mut urls: Vec<String> = alive.map(|other| other.url.clone()).collect();
         urls.sort_unstable();
         urls.dedup();
+        {
+            let known = self.instance.instances.seen.write();
+            *known.unwrap_or_else(PoisonError::into_inner) = Some(seen);
+        }
         let before = {
             let known = self.instance.instances.urls.write();
             let mut known = known.unwrap_or_else(PoisonError::into_inner);
@@ -715,6 +752,120 @@ async fn say_replication(link: &Link) -> Result<(), ServerError> {
         }
     }
     Ok(())
+}
+
+fn announcement<'a>(id: u64, name: &'a str, url: &'a str) -> Announcement<'a> {
+    let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH);
+    Announcement {
+        id,
+        name,
+        url,
+        version: env!("CARGO_PKG_VERSION"),
+        unix_ms: unix_ms.map_or(0, |since| since.as_millis() as u64),
+        silent: GONE,
+    }
+}
+
+/// Makes a name ours. One that was killed a moment ago and is started again has to wait until its former self is known to
+/// be gone; while another one of this name is heard of, it is refused.
+async fn claim_name(link: &Link, id: u64, name: &str, url: &str) -> Result<(), ServerError> {
+    let mut first_heard: Option<loxley_journal::postgres::Instance> = None;
+    loop {
+        let announced = link.announce(&announcement(id, name, url)).await;
+        if announced.map_err(|error| failed(&error))? {
+            return Ok(());
+        }
+        let instances = link.instances().await.map_err(|error| failed(&error))?;
+        let other = instances.into_iter().find(|other| other.name == name);
+        match (other, &first_heard) {
+            (None, _) => {}
+            (Some(other), None) => {
+                tracing::warn!(
+                    name,
+                    url = other.url,
+                    "an instance of this name was heard of a moment ago: waiting whether it is still there"
+                );
+                first_heard = Some(other);
+            }
+            (Some(other), Some(first)) => {
+                if other.id != first.id || other.silent < first.silent {
+                    return Err(ServerError::NameTaken {
+                        name: name.to_owned(),
+                        url: other.url,
+                    });
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Asks a database who shares it, without any server.
+///
+/// # Errors
+/// When it cannot be used, or does not answer.
+pub async fn look(address: &Address) -> Result<ClusterInfo, ServerError> {
+    let link = Link::connect(address).await.map_err(OpenError::from)?;
+    seen(&link).await.map_err(|error| failed(&error))
+}
+
+/// What the database says of the instances and of what they share.
+async fn seen(link: &Link) -> Result<ClusterInfo, Unanswered> {
+    let shard = link.shard(SHARD).await?;
+    let instances = link.instances().await?;
+    let replication = match link.replication().await? {
+        Replication::None => loxley_api::Replication::None,
+        Replication::Asynchronous => loxley_api::Replication::Asynchronous,
+        Replication::Synchronous => loxley_api::Replication::Synchronous,
+    };
+    // Not every database that speaks the protocol knows, or tells everybody.
+    let replicas = link.replicas().await.unwrap_or_default();
+    let is_held = !shard.left.is_zero();
+    let holds = |id: u64| is_held && shard.holder == Some(id);
+    let holder = instances.iter().find(|one| holds(one.id));
+    let holder = holder.map(|one| one.name.clone());
+    let mut instances: Vec<InstanceInfo> = instances
+        .into_iter()
+        .map(|one| InstanceInfo {
+            state: match one.silent {
+                _ if holds(one.id) => InstanceState::Serving,
+                silent if silent < GONE => InstanceState::Standby,
+                _ => InstanceState::Silent,
+            },
+            name: one.name,
+            url: one.url,
+            version: one.version,
+            started_unix_ms: one.started_unix_ms,
+            silent_sec: one.silent.as_secs_f64(),
+            clock_ahead_sec: one.clock_ahead_ms as f64 / 1e3,
+        })
+        .collect();
+    instances.sort_by(|a, b| {
+        let key = |one: &InstanceInfo| one.state != InstanceState::Serving;
+        (key(a), &a.name).cmp(&(key(b), &b.name))
+    });
+    Ok(ClusterInfo {
+        instances,
+        shards: vec![ShardInfo {
+            shard: SHARD as u32,
+            epoch: shard.epoch,
+            holder,
+            lease_left_sec: is_held.then(|| shard.left.as_secs_f64()),
+            journal_position: shard.next,
+            lag_groups: Some(shard.next.saturating_sub(shard.snapshot.unwrap_or(0))),
+            commit_sec: None,
+            agents: None,
+        }],
+        replication: Some(replication),
+        replicas: replicas
+            .into_iter()
+            .map(|one| ReplicaInfo {
+                name: one.name,
+                sync_state: one.sync_state,
+                lag_bytes: one.lag_bytes,
+            })
+            .collect(),
+    })
 }
 
 async fn other_urls(link: &Link, url: &str) -> Result<Vec<String>, ServerError> {

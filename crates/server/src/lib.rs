@@ -19,6 +19,7 @@ mod auth;
 mod browser_sessions;
 #[cfg(feature = "postgres")]
 pub mod cluster;
+mod cluster_health;
 mod dashboard;
 pub mod decider;
 mod large_results;

@@ -9,7 +9,10 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
-use loxley_api::{Access, ApiError, ErrorCode, Role, ServerInfo};
+use loxley_api::{
+    Access, ApiError, ClusterInfo, ErrorCode, Health, InstanceInfo, InstanceState, Role,
+    ServerInfo, Severity, ShardInfo,
+};
 use loxley_config::{JobAccess, ServerSettings};
 use loxley_engine::RecoverError;
 use loxley_journal::{AppendError, Journal, Notice, OpenError, Pruned, Retention, SqliteJournal};
@@ -17,6 +20,7 @@ use loxley_policy::Config;
 use tokio::sync::watch;
 
 use crate::auth::{Caller, Gate, GateError};
+use crate::cluster_health;
 use crate::decider::{self, EngineOptions, Handle, HistorySource, Instances, Running};
 use crate::large_results::LargeResults;
 use crate::listen::{self, ConnectionLimits};
@@ -127,6 +131,16 @@ pub enum ServerError {
     /// The database of several instances.
     #[error("the database failed: {0}")]
     Database(String),
+    /// The name of this instance.
+    #[error(
+        "an instance called `{name}` is there already, at {url}: give each a name of its own with --instance"
+    )]
+    NameTaken {
+        /// What both are called.
+        name: String,
+        /// Where the other one listens.
+        url: String,
+    },
     /// A write failed: nobody knows what would be lost, so nobody goes on.
     #[error("a write to the journal failed")]
     Write(#[from] AppendError),
@@ -178,6 +192,103 @@ impl Context {
             disk_full: self.handle.is_disk_full(),
             fleet: self.handle.fleet().await?,
         })
+    }
+
+    /// The instances of this server, and who of them holds what.
+    ///
+    /// # Errors
+    /// When it is stopping.
+    pub async fn cluster(&self) -> Result<ClusterInfo, ApiError> {
+        let fleet = self.handle.fleet().await?;
+        let seen = self.instances.seen.read();
+        let seen = seen.unwrap_or_else(PoisonError::into_inner).clone();
+        let mut cluster = seen.unwrap_or_else(|| self.alone());
+        // What the database said is some seconds old; who asks is answered by the one that serves.
+        let mut name = None;
+        for instance in &mut cluster.instances {
+            if instance.url == self.facts.url {
+                instance.state = InstanceState::Serving;
+                name = Some(instance.name.clone());
+            } else if instance.state == InstanceState::Serving {
+                instance.state = InstanceState::Standby;
+            }
+        }
+        let serves = |instance: &InstanceInfo| instance.state != InstanceState::Serving;
+        cluster.instances.sort_by_key(serves);
+        for shard in &mut cluster.shards {
+            shard.epoch = self.instances.epoch.load(Ordering::Relaxed);
+            shard.holder.clone_from(&name);
+            shard.journal_position = self.handle.journal_position();
+            shard.commit_sec = Some(self.handle.commit_ns() as f64 / 1e9);
+            shard.agents = Some(fleet.agent_count);
+        }
+        Ok(cluster)
+    }
+
+    /// A server that is the only one.
+    fn alone(&self) -> ClusterInfo {
+        ClusterInfo {
+            instances: vec![InstanceInfo {
+                name: "server".to_owned(),
+                url: self.facts.url.clone(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                state: InstanceState::Serving,
+                started_unix_ms: self.facts.started_unix_ms,
+                silent_sec: 0.0,
+                clock_ahead_sec: 0.0,
+            }],
+            shards: vec![ShardInfo {
+                shard: 0,
+                epoch: 0,
+                holder: None,
+                lease_left_sec: None,
+                journal_position: 0,
+                lag_groups: None,
+                commit_sec: None,
+                agents: None,
+            }],
+            replication: None,
+            replicas: Vec::new(),
+        }
+    }
+
+    /// Gives away what this instance holds, so that another one serves; this one stands by from then on.
+    ///
+    /// # Errors
+    /// When there is nobody to take it.
+    pub async fn hand_over(&self) -> Result<ClusterInfo, ApiError> {
+        let conflict = |message: &str, help: &str| {
+            Err(ApiError::new(ErrorCode::Conflict, message).with_help(help))
+        };
+        if !self.is_clustered() {
+            let help =
+                "several servers share a journal in PostgreSQL: `loxley server start --journal`";
+            return conflict("this server is the only one", help);
+        }
+        let cluster = self.cluster().await?;
+        let stands_by = |one: &InstanceInfo| one.state == InstanceState::Standby;
+        if !cluster.instances.iter().any(stands_by) {
+            let help = "start another one first; `loxley server stop` ends this one all the same";
+            return conflict("no other instance stands by", help);
+        }
+        tracing::info!("told to hand over");
+        self.instances.hand_over.notify_one();
+        Ok(cluster)
+    }
+
+    /// What is wrong with the fleet, and with the instances of this server.
+    ///
+    /// # Errors
+    /// When it is stopping.
+    pub async fn health(&self) -> Result<Health, ApiError> {
+        let mut health = self.handle.health().await?;
+        let cluster = self.cluster().await?;
+        health.problems.extend(cluster_health::problems(&cluster));
+        let is_critical = |severity| severity == Severity::Critical;
+        health
+            .problems
+            .sort_by_key(|problem| !is_critical(problem.severity));
+        Ok(health)
     }
 
     /// What the server keeps to.

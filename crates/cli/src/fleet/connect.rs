@@ -37,6 +37,12 @@ pub(crate) struct Connect {
 impl Connect {
     /// The access file, read.
     pub(super) fn access(&self) -> Result<Access> {
+        if self.database().is_some() {
+            anyhow::bail!(
+                "--journal takes the directory of a journal here: copy it out of the database first, with `loxley \
+                 journal copy postgres://… DIR`"
+            );
+        }
         if let Some(directory) = &self.journal {
             if self.opened.get().is_none() {
                 // Whoever comes second finds the first one's; a command connects from one thread.
@@ -50,6 +56,16 @@ impl Connect {
             (None, None) => access_path()?,
         };
         self.read(&path)
+    }
+
+    /// The database that was named in place of a journal's directory.
+    pub(super) fn database(&self) -> Option<&str> {
+        let named = self.journal.as_ref()?.to_str()?;
+        let is_database = |scheme| named.starts_with(scheme);
+        ["postgres://", "postgresql://"]
+            .into_iter()
+            .any(is_database)
+            .then_some(named)
     }
 
     /// An access file, with the address that was given instead of its own.

@@ -14,6 +14,7 @@ use crate::exit::Exit;
 
 #[cfg_attr(not(feature = "postgres"), path = "server/no_cluster.rs")]
 mod cluster;
+mod instances;
 #[cfg_attr(not(feature = "otlp"), path = "server/no_otlp.rs")]
 mod otlp;
 mod start;
@@ -33,6 +34,8 @@ Examples:
   loxley server start --journal postgres://loxley@db/fleet    one of several, on a database
   loxley server info
   loxley server health                      what is wrong, and what to do about it
+  loxley server list                        the servers on one database, and who of them serves
+  loxley server handover                    have another one of them serve, before maintenance
   loxley server log debug                   say more in its log, until its next start
   loxley server token create ci --role submit --out ci.json
   loxley server drain                       take nothing new, finish what there is, then end
@@ -48,6 +51,8 @@ enum Command {
     )]
     Info(PlainArgs),
     Health(HealthArgs),
+    List(instances::ListArgs),
+    Handover(instances::HandoverArgs),
     Drain(DrainArgs),
     Stop(StopArgs),
     Log(LogArgs),
@@ -168,6 +173,8 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
             Ok(Exit::Done)
         }
         Command::Health(args) => health(&args.plain, out),
+        Command::List(args) => instances::list(&args, out),
+        Command::Handover(args) => instances::hand_over(&args, out),
         Command::Drain(args) => {
             let client = args.plain.connect.client()?;
             let info = client.call(async |client| client.drain_server().await)?;

@@ -2,6 +2,7 @@
 
 mod backup;
 mod check;
+mod copy;
 mod cut;
 mod export;
 mod prune;
@@ -22,7 +23,7 @@ use crate::exit::Exit;
 
 /// Look at what a server wrote down: check it, export it, draw it, copy it, cut a part out, forget the old.
 ///
-/// The journal is in the server's directory. All of it works while a server runs, but for `restore`.
+/// The journal is in the server's directory. All of it works while a server runs, but for `restore` and `copy`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
@@ -42,6 +43,7 @@ Examples:
   loxley journal prune --older-than 30d             forget jobs that ended long ago
   loxley journal schema | psql fleet                make the tables for a journal in PostgreSQL
   loxley journal backup /backup/today               a copy, checked
+  loxley journal copy /srv/loxley postgres://loxley@db/fleet   from one server to several, with the history
 
 Exit codes: 0 done, 1 the journal could not be read or written, 3 it is damaged.";
 
@@ -49,6 +51,7 @@ Exit codes: 0 done, 1 the journal could not be read or written, 3 it is damaged.
 enum Command {
     Backup(backup::BackupArgs),
     Check(check::Args),
+    Copy(copy::Args),
     Cut(cut::Args),
     Export(export::Args),
     Prune(prune::Args),
@@ -58,6 +61,9 @@ enum Command {
 }
 
 pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
+    if args.dir.is_some() && matches!(args.command, Command::Copy(_)) {
+        anyhow::bail!("`copy` names both places itself: leave out --dir");
+    }
     let directory = match args.dir {
         Some(directory) => directory,
         None => loxley_api::data_directory()?,
@@ -65,6 +71,7 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
     let result = match args.command {
         Command::Backup(args) => backup::backup(&args, &directory, out),
         Command::Check(args) => check::run(&args, &directory, out),
+        Command::Copy(args) => copy::run(&args, out),
         Command::Cut(args) => cut::run(&args, &directory, out),
         Command::Export(args) => export::run(&args, &directory, out),
         Command::Prune(args) => prune::run(&args, &directory, out),

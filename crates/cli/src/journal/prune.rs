@@ -16,7 +16,7 @@ use crate::exit::Exit;
 /// Forget jobs that ended long ago, with their tasks, outputs and results, and give their room back.
 ///
 /// Jobs that are not over stay whatever their age. While a server runs, it is asked to do it (with the access file in its
-/// directory). A server does it by itself, too: see `journal:` in `loxley config default`.
+/// directory), also where the journal is in PostgreSQL: the room is used again there, not given back. A server does it by itself, too: see `journal:` in `loxley config default`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  loxley journal prune --older-than 30d\n  loxley journal prune --keep 1000\n\n\
@@ -48,6 +48,10 @@ pub(crate) fn run(args: &Args, directory: &Path, out: &mut dyn Write) -> Result<
             prune_file(args, opened.journal)?
         }
         Err(error @ OpenError::InUse { .. }) => ask_server(args, directory).context(error)?,
+        // The directory of one of several servers: the journal is in their database.
+        Err(OpenError::Missing { .. }) if directory.join(CLUSTER).exists() => {
+            ask_server(args, directory)?
+        }
         Err(error) => return Err(error.into()),
     };
     match args.json {
@@ -66,6 +70,9 @@ pub(crate) fn run(args: &Args, directory: &Path, out: &mut dyn Write) -> Result<
     }
     Ok(Exit::Done)
 }
+
+/// The file that says that a directory belongs to one of several servers.
+const CLUSTER: &str = "cluster";
 
 /// The server has the journal: it does it.
 fn ask_server(args: &Args, directory: &Path) -> Result<PruneReport> {

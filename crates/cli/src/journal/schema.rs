@@ -21,6 +21,9 @@ pub(super) struct Args {
     /// A role that may use them.
     #[arg(long, value_name = "ROLE", value_parser = word)]
     role: Option<String>,
+    /// Print what brings tables of this older version up to date, instead.
+    #[arg(long, value_name = "VERSION")]
+    from: Option<i32>,
     /// Print one JSON object with the text in it.
     #[arg(long)]
     json: bool,
@@ -38,7 +41,11 @@ fn word(text: &str) -> Result<String, String> {
 #[cfg(feature = "postgres")]
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
     let schema = &args.schema;
-    let tables = loxley_journal::postgres::schema::sql(schema);
+    let tables = match args.from {
+        None => loxley_journal::postgres::schema::sql(schema),
+        Some(from) => loxley_journal::postgres::schema::upgrade_sql(schema, from)
+            .ok_or_else(|| anyhow::anyhow!("--from {from}: no tables of this version are known"))?,
+    };
     let mut text = format!("BEGIN;\n{tables}\n");
     if let Some(role) = &args.role {
         let rights = "SELECT, INSERT, UPDATE, DELETE";

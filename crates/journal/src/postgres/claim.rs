@@ -33,6 +33,8 @@ pub struct ShardState {
     pub left: Duration,
     /// Where its journal ends.
     pub next: u64,
+    /// Where its newest snapshot stands: whoever takes over reads what comes after it.
+    pub snapshot: Option<u64>,
 }
 
 /// A server of the cluster.
@@ -52,6 +54,34 @@ pub struct Instance {
     pub started_unix_ms: u64,
     /// How far its clock is before that of the database, in milliseconds.
     pub clock_ahead_ms: i64,
+}
+
+/// What a server says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Announcement<'a> {
+    /// A number drawn by its process.
+    pub id: u64,
+    /// What it is called.
+    pub name: &'a str,
+    /// Where it listens.
+    pub url: &'a str,
+    /// Its version.
+    pub version: &'a str,
+    /// What its clock shows, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// One of the same name that was silent for so long is gone.
+    pub silent: Duration,
+}
+
+/// A copy of the database, as the database sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replica {
+    /// What it calls itself.
+    pub name: String,
+    /// Whether commits wait for it: `sync`, `quorum`, `potential`, `async`; none where the role may not know.
+    pub sync_state: Option<String>,
+    /// How far it is behind, in bytes of the log.
+    pub lag_bytes: Option<u64>,
 }
 
 /// How the database is set up against the loss of its machine.
@@ -94,7 +124,8 @@ impl Link {
             .client()
             .query_one(
                 "SELECT epoch, holder, url, next, \
-                 greatest(0, extract(epoch FROM expires - clock_timestamp()) * 1000)::bigint \
+                 greatest(0, extract(epoch FROM expires - clock_timestamp()) * 1000)::bigint, \
+                 (SELECT max(pos) FROM snapshot WHERE shard = $1) \
                  FROM shard WHERE id = $1",
                 &[&shard],
             )
@@ -106,6 +137,7 @@ impl Link {
             url: row.get(2),
             next: row.get::<_, i64>(3) as u64,
             left: Duration::from_millis(left as u64),
+            snapshot: row.get::<_, Option<i64>>(5).map(|at| at as u64),
         })
     }
 
@@ -172,29 +204,33 @@ impl Link {
         self.renew(claim, Duration::ZERO).await.map(|_| ())
     }
 
-    /// Says that this server is there.
+    /// Says that this server is there. False: another one of this name is, and was heard of within `silent`.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn announce(
-        &self,
-        id: u64,
-        name: &str,
-        url: &str,
-        version: &str,
-        unix_ms: u64,
-    ) -> Result<(), Unanswered> {
-        self.client()
+    pub async fn announce(&self, server: &Announcement<'_>) -> Result<bool, Unanswered> {
+        let changed = self
+            .client()
             .execute(
                 "INSERT INTO instance (id, name, url, version, started, seen, clock_ms) \
                  VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), \
                  $5 - (extract(epoch FROM clock_timestamp()) * 1000)::bigint) \
-                 ON CONFLICT (id) DO UPDATE SET url = excluded.url, seen = excluded.seen, \
-                 clock_ms = excluded.clock_ms",
-                &[&signed(id), &name, &url, &version, &signed(unix_ms)],
+                 ON CONFLICT (name) DO UPDATE SET id = excluded.id, url = excluded.url, \
+                 version = excluded.version, seen = excluded.seen, clock_ms = excluded.clock_ms, \
+                 started = CASE WHEN instance.id = excluded.id THEN instance.started ELSE excluded.started END \
+                 WHERE instance.id = excluded.id \
+                 OR instance.seen < clock_timestamp() - $6 * interval '1 millisecond'",
+                &[
+                    &signed(server.id),
+                    &server.name,
+                    &server.url,
+                    &server.version,
+                    &signed(server.unix_ms),
+                    &(millis(server.silent) as f64),
+                ],
             )
             .await?;
-        Ok(())
+        Ok(changed == 1)
     }
 
     /// Takes this server off the list, and those that nobody has heard of for a day.
@@ -257,6 +293,28 @@ impl Link {
             (false, 0) => Replication::None,
             (false, _) => Replication::Asynchronous,
         })
+    }
+
+    /// The copies of the database that are connected to it.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn replicas(&self) -> Result<Vec<Replica>, Unanswered> {
+        let rows = self
+            .client()
+            .query(
+                "SELECT coalesce(application_name, ''), sync_state, \
+                 greatest(0, pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn))::bigint \
+                 FROM pg_stat_replication ORDER BY 1 LIMIT 100",
+                &[],
+            )
+            .await?;
+        let replicas = rows.iter().map(|row| Replica {
+            name: row.get(0),
+            sync_state: row.get(1),
+            lag_bytes: row.get::<_, Option<i64>>(2).map(|bytes| bytes as u64),
+        });
+        Ok(replicas.collect())
     }
 
     /// What the servers have in common under this name.

@@ -137,6 +137,33 @@ impl ReadHistory for PostgresHistory {
         Ok(self.left_behind(task)?.map(|row| row.result))
     }
 
+    fn output_sizes(&self, first: TaskId, last: TaskId) -> Result<Vec<(TaskId, u64)>, ReadError> {
+        let (first, last) = (first.0 as i64, last.0 as i64);
+        let rows = self.query(
+            "SELECT task, octet_length(output)::bigint + octet_length(result) FROM output \
+             WHERE shard = $1 AND task >= $2 AND task <= $3 ORDER BY task",
+            &[&SHARD, &first, &last],
+        )?;
+        let sizes = rows
+            .iter()
+            .map(|row| (TaskId(number(row, 0)), number(row, 1)));
+        Ok(sizes.collect())
+    }
+
+    fn outputs_of(&self, tasks: &[TaskId]) -> Result<Vec<TaskOutput>, ReadError> {
+        let tasks: Vec<i64> = tasks.iter().map(|task| task.0 as i64).collect();
+        let rows = self.query(
+            "SELECT task, output, result FROM output WHERE shard = $1 AND task = ANY($2) ORDER BY task",
+            &[&SHARD, &tasks],
+        )?;
+        let outputs = rows.iter().map(|row| TaskOutput {
+            task: TaskId(number(row, 0)),
+            output: row.get(1),
+            result: row.get(2),
+        });
+        Ok(outputs.collect())
+    }
+
     fn next_block(&self, from: TaskId) -> Result<Option<BlockStamp>, ReadError> {
         let first = BlockStamp::of(from, 0).first;
         let rows = self.query(

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
+use loxley_cluster::{Append, Heard, Outcome, Step};
 use tokio::runtime::Runtime;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -13,18 +14,15 @@ use super::claim::Claim;
 use super::lease::Lease;
 use super::link::{Link, says};
 use super::rows::{self, PackedRows, RowStatements};
-use super::snapshots;
+use super::{prune, snapshots};
 use crate::failpoint;
-use crate::group::{Group, Journal, Limit, Position, Saving, Snapshot, StoredGroup};
+use crate::group::{Group, Journal, Limit, Position, Pruning, Room, Saving, Snapshot, StoredGroup};
 use crate::rows::limits;
 use crate::sqlite::seal::{self, Chain, first_chain, next_chain};
 use crate::{AppendError, DatabaseError, NotWritten, OpenError, ReadError};
 
 /// A pause before the database is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// Groups that one transaction of [`truncate`](Journal::truncate) drops.
-const DROPPED_AT_ONCE: u64 = 1024;
 
 /// The journal of one shard, for as long as a claim lasts.
 #[derive(Debug)]
@@ -36,6 +34,7 @@ pub struct PostgresJournal {
     claim: Claim,
     lease: Lease,
     pub(super) head: Head,
+    id: u64,
     origin_unix_ns: u64,
     /// A write ended in doubt: nothing more is taken.
     stopped: bool,
@@ -93,17 +92,35 @@ impl PostgresJournal {
             place: address.place(),
             why: error.to_string(),
         })?;
-        let (connected, head, origin) = runtime.block_on(begin(address, claim))?;
+        runtime.block_on(Link::open(address))?;
+        Self::begin(runtime, address, claim, lease)
+    }
+
+    /// As [`open`](Self::open), without a look at what the database is like.
+    pub(super) fn begin(
+        runtime: Runtime,
+        address: &Address,
+        claim: Claim,
+        lease: Lease,
+    ) -> Result<Self, OpenError> {
+        let begun = runtime.block_on(begin(address, claim))?;
         Ok(Self {
             runtime: Some(runtime),
             address: address.clone(),
-            connected: Some(connected),
+            connected: Some(begun.connected),
             claim,
             lease,
-            head,
-            origin_unix_ns: origin,
+            head: begun.head,
+            id: begun.id,
+            origin_unix_ns: begun.origin_unix_ns,
             stopped: false,
         })
+    }
+
+    /// A number drawn when the journal was made.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     /// When the journal was made, in nanoseconds since 1970. Times in its rows count from here.
@@ -166,53 +183,63 @@ impl PostgresJournal {
         rows: &PackedRows,
         chain: &Chain,
     ) -> Result<(), AppendError> {
-        let mut in_doubt: Option<String> = None;
+        let mut append = Append::default();
+        let mut why = "the lease was over".to_owned();
+        let mut refused = None;
+        let mut found = None;
         loop {
-            if !self.lease.holds() {
-                let why = in_doubt.unwrap_or_else(|| "the lease was over".to_owned());
-                return Err(self.stop(why));
-            }
-            if let Some(why) = in_doubt.take() {
-                match self.look_again(at, rows, chain) {
-                    Ok(Found::Written) => return Ok(()),
-                    Ok(Found::NotWritten) => {}
-                    Err(LookError::Fenced(found)) => {
-                        self.stopped = true;
-                        return Err(AppendError::Fenced {
-                            expected: at,
-                            found,
-                        });
+            let heard = match append.next(self.lease.holds()) {
+                Step::GiveUp => return Err(self.stop(why)),
+                Step::Look => match self.look_again(at, rows, chain) {
+                    Ok(Found::Written) => Heard::Found,
+                    Ok(Found::NotWritten) => Heard::Absent,
+                    Err(LookError::Fenced(at)) => {
+                        found = Some(at);
+                        Heard::Fenced
                     }
-                    Err(LookError::Unanswered) => {
-                        std::thread::sleep(PAUSE);
-                        in_doubt = Some(why);
-                        continue;
+                    Err(LookError::Unanswered) => Heard::Unanswered,
+                },
+                Step::Send if self.connected().is_err() => Heard::NotNow,
+                Step::Send => match self.send(at, group, rows, chain) {
+                    Sent::Committed => Heard::Committed,
+                    Sent::Fenced => Heard::Fenced,
+                    Sent::Refused(error) => {
+                        if error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) {
+                            // Another one of its hosts takes writes now, or will.
+                            self.connected = None;
+                        }
+                        // The database restarts, fails over or is full for a moment: the same again, later.
+                        refused = refusal(error);
+                        match refused {
+                            Some(_) => Heard::Refused,
+                            None => Heard::NotNow,
+                        }
                     }
-                }
-            }
-            if self.connected().is_err() {
-                // Nothing was sent on this way: not in doubt.
-                std::thread::sleep(PAUSE);
-                continue;
-            }
-            match self.send(at, group, rows, chain) {
-                Sent::Committed => return Ok(()),
-                Sent::Fenced => {
+                    Sent::Unknown(unknown) => {
+                        self.connected = None;
+                        why = unknown;
+                        Heard::Unknown
+                    }
+                },
+            };
+            match append.hear(heard) {
+                Some(Outcome::Written) => return Ok(()),
+                Some(Outcome::Fenced) => {
                     self.stopped = true;
+                    let found = found.unwrap_or_else(|| self.found_position(at));
                     return Err(AppendError::Fenced {
                         expected: at,
-                        found: self.found_position(at),
+                        found,
                     });
                 }
-                Sent::Refused(error) => match refusal(error) {
-                    // The database restarts, fails over or is full for a moment: the same again, later.
-                    Some(refused) => return Err(AppendError::NotWritten(refused)),
-                    None => std::thread::sleep(PAUSE),
-                },
-                Sent::Unknown(why) => {
-                    self.connected = None;
-                    in_doubt = Some(why);
+                Some(Outcome::Refused) => {
+                    let refused = refused.unwrap_or(NotWritten::Stopped);
+                    return Err(AppendError::NotWritten(refused));
                 }
+                None if matches!(heard, Heard::NotNow | Heard::Unanswered) => {
+                    std::thread::sleep(PAUSE);
+                }
+                None => {}
             }
         }
     }
@@ -452,14 +479,21 @@ async fn connect(address: &Address) -> Result<Connected, DatabaseError> {
     Ok(Connected { link, append, rows })
 }
 
-/// The first connection: what the database is like, and where the journal ends.
-async fn begin(address: &Address, claim: Claim) -> Result<(Connected, Head, u64), DatabaseError> {
-    Link::open(address).await?;
+/// What the first connection finds.
+struct Begun {
+    connected: Connected,
+    head: Head,
+    id: u64,
+    origin_unix_ns: u64,
+}
+
+/// The first connection: where the journal ends.
+async fn begin(address: &Address, claim: Claim) -> Result<Begun, DatabaseError> {
     let connected = connect(address).await?;
     let client = connected.link.client();
     let reading = async {
         let meta = client
-            .query_one("SELECT cluster, origin_ns FROM meta WHERE one = 1", &[])
+            .query_one("SELECT journal, origin_ns FROM meta WHERE one = 1", &[])
             .await?;
         let (id, origin) = (meta.get::<_, i64>(0) as u64, meta.get::<_, i64>(1) as u64);
         let first = first_chain(id, origin);
@@ -476,10 +510,11 @@ async fn begin(address: &Address, claim: Claim) -> Result<(Connected, Head, u64)
                 &[&claim.shard],
             )
             .await?;
-        Ok::<_, Error>((row, origin))
+        Ok::<_, Error>((row, id, origin))
     };
     let reading = reading.await;
-    let (row, origin) = reading.map_err(|error| super::link::in_words(&error, address))?;
+    let (row, id, origin_unix_ns) =
+        reading.map_err(|error| super::link::in_words(&error, address))?;
     let chain = |column| {
         let bytes: &[u8] = row.get(column);
         Chain::try_from(bytes).map_err(|_| DatabaseError::NotAJournal {
@@ -492,7 +527,12 @@ async fn begin(address: &Address, claim: Claim) -> Result<(Connected, Head, u64)
         next: Position(row.get::<_, i64>(2) as u64),
         chain: chain(3)?,
     };
-    Ok((connected, head, origin))
+    Ok(Begun {
+        connected,
+        head,
+        id,
+        origin_unix_ns,
+    })
 }
 
 /// What the answers to a transaction mean, the last of which is that to its commit.
@@ -656,30 +696,17 @@ impl Journal for PostgresJournal {
         }
         let mut dropped = 0;
         while self.head.base < before {
-            let to = Position(before.0.min(self.head.base.0 + DROPPED_AT_ONCE));
-            let chain = self.chain_before(to).map_err(snapshots::unreadable)?;
-            let shard = self.claim.shard;
-            dropped += self.commit(async |connected| {
-                let client = connected.link.client();
-                let at = to.0 as i64;
-                client
-                    .execute(
-                        "DELETE FROM snapshot WHERE shard = $1 AND pos < $2",
-                        &[&shard, &at],
-                    )
-                    .await?;
-                client
-                    .execute(
-                        "UPDATE shard SET base = $2, base_chain = $3 WHERE id = $1",
-                        &[&shard, &at, &&chain[..]],
-                    )
-                    .await?;
-                let gone = "DELETE FROM grp WHERE shard = $1 AND pos < $2";
-                client.execute(gone, &[&shard, &at]).await
-            })?;
-            (self.head.base, self.head.base_chain) = (to, chain);
+            dropped += self.drop_some(before)?;
         }
         Ok(dropped)
+    }
+
+    fn prune_some(&mut self, pruning: &mut Pruning) -> Result<bool, AppendError> {
+        prune::step(self, pruning)
+    }
+
+    fn room(&mut self) -> Result<Room, ReadError> {
+        prune::room(self)
     }
 }
 

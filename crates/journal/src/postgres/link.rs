@@ -91,7 +91,7 @@ impl Link {
         self.warned.swap(false, Ordering::AcqRel)
     }
 
-    async fn check_durability(&self, address: &Address) -> Result<(), DatabaseError> {
+    pub(super) async fn check_durability(&self, address: &Address) -> Result<(), DatabaseError> {
         let row = self
             .client
             .query_one(
@@ -123,6 +123,13 @@ impl Link {
         for _ in 0..TRIES {
             match self.version(address).await? {
                 Some(schema::VERSION) => return Ok(()),
+                Some(schema::UNFINISHED) => {
+                    let schema = schema.to_owned();
+                    return Err(DatabaseError::Unfinished { schema });
+                }
+                Some(found @ schema::OLDEST..schema::VERSION) => {
+                    self.upgrade(address, found).await?;
+                }
                 Some(found) => {
                     return Err(DatabaseError::Newer {
                         schema: schema.to_owned(),
@@ -130,7 +137,7 @@ impl Link {
                         known: schema::VERSION,
                     });
                 }
-                None => self.make_tables(address).await?,
+                None => self.make_tables(address, schema::VERSION).await?,
             }
         }
         let schema = schema.to_owned();
@@ -138,7 +145,7 @@ impl Link {
     }
 
     /// The version of the tables; none when there are none.
-    async fn version(&self, address: &Address) -> Result<Option<i32>, DatabaseError> {
+    pub(super) async fn version(&self, address: &Address) -> Result<Option<i32>, DatabaseError> {
         let schema = address.schema();
         let found = self
             .client
@@ -163,8 +170,30 @@ impl Link {
     }
 
     /// Makes the tables, unless somebody else was quicker.
-    async fn make_tables(&self, address: &Address) -> Result<(), DatabaseError> {
-        let text = format!("BEGIN; {} COMMIT;", schema::sql(address.schema()));
+    pub(super) async fn make_tables(
+        &self,
+        address: &Address,
+        version: i32,
+    ) -> Result<(), DatabaseError> {
+        let text = schema::sql_of(address.schema(), version);
+        self.change_tables(address, &text, |why| DatabaseError::NoRights { why })
+            .await
+    }
+
+    /// Brings tables of an older version up to date, unless somebody else was quicker.
+    async fn upgrade(&self, address: &Address, from: i32) -> Result<(), DatabaseError> {
+        let text = schema::upgrade_sql(address.schema(), from).unwrap_or_default();
+        self.change_tables(address, &text, |why| DatabaseError::NoUpgrade { from, why })
+            .await
+    }
+
+    async fn change_tables(
+        &self,
+        address: &Address,
+        text: &str,
+        no_rights: impl FnOnce(String) -> DatabaseError,
+    ) -> Result<(), DatabaseError> {
+        let text = format!("BEGIN; {text} COMMIT;");
         let Err(error) = self.client.batch_execute(&text).await else {
             return Ok(());
         };
@@ -174,17 +203,17 @@ impl Link {
                 if [
                     SqlState::UNIQUE_VIOLATION,
                     SqlState::DUPLICATE_TABLE,
+                    SqlState::DUPLICATE_COLUMN,
                     SqlState::DUPLICATE_SCHEMA,
                     SqlState::DUPLICATE_OBJECT,
+                    SqlState::T_R_DEADLOCK_DETECTED,
                 ]
                 .contains(code) =>
             {
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 Ok(())
             }
-            Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
-                Err(DatabaseError::NoRights { why: says(&error) })
-            }
+            Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => Err(no_rights(says(&error))),
             _ => Err(in_words(&error, address)),
         }
     }

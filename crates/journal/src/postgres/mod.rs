@@ -22,13 +22,15 @@ mod history;
 mod journal;
 mod lease;
 mod link;
+mod prune;
 mod rows;
 pub mod schema;
 mod snapshots;
 mod tls;
+pub(crate) mod transfer;
 
 pub use address::Address;
-pub use claim::{Claim, Instance, Replication, ShardState, Unanswered};
+pub use claim::{Announcement, Claim, Instance, Replica, Replication, ShardState, Unanswered};
 pub use history::PostgresHistory;
 pub use journal::PostgresJournal;
 pub use lease::Lease;

@@ -20,6 +20,9 @@ pub(super) struct Guard<'a> {
     pub(super) after: &'a [u8],
 }
 
+/// How statements look for the group.
+const GROUP_IS_THERE: &str = "FROM grp WHERE shard = $1 AND pos = $2 AND chain = $3";
+
 macro_rules! guarded {
     ($insert:literal, $select:literal, $rest:literal) => {
         concat!(
@@ -246,12 +249,22 @@ impl PackedRows {
 
 impl RowStatements {
     pub(super) async fn prepare(client: &Client) -> Result<Self, Error> {
+        Self::prepare_as(client, str::to_owned).await
+    }
+
+    /// For rows that belong to no group: they are written while the journal ends where the guard says.
+    pub(super) async fn prepare_for_copies(client: &Client) -> Result<Self, Error> {
+        let ends = "FROM shard WHERE id = $1 AND next = $2 AND chain = $3";
+        Self::prepare_as(client, |text| text.replace(GROUP_IS_THERE, ends)).await
+    }
+
+    async fn prepare_as(client: &Client, text: impl Fn(&str) -> String) -> Result<Self, Error> {
         Ok(Self {
-            tasks: client.prepare(TASKS).await?,
-            forget: client.prepare(FORGET).await?,
-            outputs: client.prepare(OUTPUTS).await?,
-            jobs: client.prepare(JOBS).await?,
-            agents: client.prepare(AGENTS).await?,
+            tasks: client.prepare(&text(TASKS)).await?,
+            forget: client.prepare(&text(FORGET)).await?,
+            outputs: client.prepare(&text(OUTPUTS)).await?,
+            jobs: client.prepare(&text(JOBS)).await?,
+            agents: client.prepare(&text(AGENTS)).await?,
         })
     }
 

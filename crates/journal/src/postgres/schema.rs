@@ -5,26 +5,62 @@
 //! read the schema.
 
 /// The number of this arrangement of tables.
-pub const VERSION: i32 = 1;
+pub const VERSION: i32 = 2;
+
+/// The first arrangement that is still brought up to this one.
+pub const OLDEST: i32 = 1;
+
+/// Stands in place of a version while a journal is copied into the tables: nobody may serve from them.
+pub(super) const UNFINISHED: i32 = 0;
 
 /// The statements that make the tables in `schema`: to be run as one transaction.
 #[must_use]
 pub fn sql(schema: &str) -> String {
+    sql_of(schema, VERSION)
+}
+
+/// As [`sql`], with another number in place of the version.
+pub(super) fn sql_of(schema: &str, version: i32) -> String {
     let made =
         format!("CREATE SCHEMA IF NOT EXISTS {schema};\nSET LOCAL search_path = {schema};\n");
     format!(
-        "{made}{TABLES}\nINSERT INTO meta (one, version, cluster, origin_ns) VALUES (1, {VERSION}, \
-        (random() * 9223372036854775807)::bigint, (extract(epoch FROM clock_timestamp()) * 1000000000)::bigint);\n\
+        "{made}{TABLES}\nINSERT INTO meta (one, version, cluster, journal, origin_ns)\n  \
+        SELECT 1, {version}, number, number, (extract(epoch FROM clock_timestamp()) * 1000000000)::bigint\n  \
+        FROM (SELECT (random() * 9223372036854775807)::bigint AS number) AS drawn;\n\
         INSERT INTO shard (id, epoch, holder, url, expires, base, base_chain, next, chain)\n  \
         VALUES (0, 0, NULL, '', clock_timestamp(), 0, '', 0, '');\n"
     )
 }
 
+/// The statements that bring tables of an older version up to [`VERSION`]: to be run as one transaction. Servers of that
+/// version that still run go on working with them. None: there is no such version.
+#[must_use]
+pub fn upgrade_sql(schema: &str, from: i32) -> Option<String> {
+    let steps = CHANGES.get(usize::try_from(from.checked_sub(OLDEST)?).ok()?..)?;
+    let steps = steps.concat();
+    Some(format!(
+        "SET LOCAL search_path = {schema};\n{steps}UPDATE meta SET version = {VERSION};\n"
+    ))
+}
+
+/// What each version changed, from the one after [`OLDEST`] on.
+const CHANGES: [&str; (VERSION - OLDEST) as usize] = ["
+-- Version 2: the number of the journal is not that of the cluster, so that a copy is another cluster; each name of an
+-- instance once; jobs are found by their end, to be forgotten.
+ALTER TABLE meta ADD COLUMN journal bigint;
+UPDATE meta SET journal = cluster;
+ALTER TABLE meta ALTER COLUMN journal SET NOT NULL;
+DELETE FROM instance;
+CREATE UNIQUE INDEX instance_name ON instance (name);
+CREATE INDEX job_finished ON job (shard, finished) WHERE finished IS NOT NULL;
+"];
+
 const TABLES: &str = "
--- One row: which arrangement of tables this is, which cluster, and the moment that its times count from
+-- One row: which arrangement of tables this is, which cluster, which journal, and the moment that its times count from
 -- (nanoseconds since 1970).
 CREATE TABLE meta (
-  one int PRIMARY KEY CHECK (one = 1), version int NOT NULL, cluster bigint NOT NULL, origin_ns bigint NOT NULL);
+  one int PRIMARY KEY CHECK (one = 1), version int NOT NULL, cluster bigint NOT NULL, journal bigint NOT NULL,
+  origin_ns bigint NOT NULL);
 
 -- Who may write, until when, and where the journal ends. Every append changes this row, and only if epoch, holder,
 -- position and chain are what the writer thinks they are.
@@ -36,6 +72,7 @@ CREATE TABLE shard (
 CREATE TABLE instance (
   id bigint PRIMARY KEY, name text NOT NULL, url text NOT NULL, version text NOT NULL,
   started timestamptz NOT NULL, seen timestamptz NOT NULL, clock_ms bigint NOT NULL);
+CREATE UNIQUE INDEX instance_name ON instance (name);
 
 -- What all servers of the cluster have in common: certificate and tokens. Guard it as the directory of a server.
 CREATE TABLE shared (name text PRIMARY KEY, body bytea NOT NULL);
@@ -57,6 +94,7 @@ CREATE TABLE job (
   shard int NOT NULL, job bigint NOT NULL, name text NOT NULL, username text NOT NULL, first_task bigint NOT NULL,
   task_count bigint NOT NULL, state int NOT NULL, created bigint NOT NULL, finished bigint, succeeded bigint NOT NULL,
   failed bigint NOT NULL, cancelled bigint NOT NULL, detail bytea NOT NULL, PRIMARY KEY (shard, job));
+CREATE INDEX job_finished ON job (shard, finished) WHERE finished IS NOT NULL;
 CREATE TABLE task (
   shard int NOT NULL, task bigint NOT NULL, job bigint NOT NULL, entry bigint, ended int NOT NULL, exit_code int,
   signal int, agent bigint, attempt bigint NOT NULL, created bigint NOT NULL, started bigint, finished bigint NOT NULL,

@@ -225,6 +225,25 @@ impl History {
         Ok(page(rows, limit, |row| row.task))
     }
 
+    /// Which tasks from `first` to `last` left something behind, also when they ended before, and how many bytes.
+    pub(crate) fn output_sizes(
+        &self,
+        first: TaskId,
+        last: TaskId,
+    ) -> Result<Vec<(TaskId, u64)>, ReadError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT task, length(output) + length(result) FROM outputs \
+             WHERE task >= ?1 AND task <= ?2 ORDER BY task",
+        )?;
+        let range = params![
+            first.0.min(limits::TASK_MAX) as i64,
+            last.0.min(limits::TASK_MAX) as i64
+        ];
+        let rows =
+            statement.query_map(range, |row| Ok((TaskId(number(row, 0)?), number(row, 1)?)))?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
     /// The first group that is kept, and where the next one goes.
     pub fn positions(&self) -> Result<(Position, Position), ReadError> {
         let head = self.head()?;
@@ -284,7 +303,7 @@ impl History {
     }
 
     /// What the task left behind when it ended last: a row from an earlier end does not count.
-    fn left_behind(&self, task: TaskId) -> Result<Option<TaskOutput>, ReadError> {
+    pub(crate) fn left_behind(&self, task: TaskId) -> Result<Option<TaskOutput>, ReadError> {
         let entry = runs::task(&self.connection, task)?;
         if !entry.is_some_and(|entry| entry.left_output) {
             return Ok(None);

@@ -36,6 +36,7 @@ mod runs;
 mod schema;
 pub(crate) mod seal;
 mod snapshots;
+pub(crate) mod transfer;
 mod wal;
 mod write;
 

@@ -17,6 +17,7 @@ use super::mark::{Mark, Reading};
 use super::reserve::Reserve;
 use super::{migrate, private, schema, wal};
 use crate::group::Position;
+use crate::transfer::Origin;
 use crate::{OpenError, ReadError};
 
 /// How a journal is opened.
@@ -158,6 +159,32 @@ impl SqliteJournal {
     /// Opens the journal in `directory` to write it; makes directory and journal if
     /// [`Options::create`] says so.
     pub fn open(directory: &Path, options: &Options) -> Result<Opened, OpenError> {
+        Self::open_or_make(directory, options, || {
+            let epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+            Head::new(draw_id(), epoch.map_or(0, |since| since.as_nanos() as u64))
+        })
+    }
+
+    /// Makes a journal that begins where another one does.
+    pub(super) fn create_from(
+        directory: &Path,
+        options: &Options,
+        origin: &Origin,
+    ) -> Result<Opened, OpenError> {
+        Self::open_or_make(directory, options, || Head {
+            base: origin.base,
+            base_chain: origin.base_chain,
+            next: origin.base,
+            chain: origin.base_chain,
+            ..Head::new(origin.id, origin.epoch_unix_ns)
+        })
+    }
+
+    fn open_or_make(
+        directory: &Path,
+        options: &Options,
+        new: impl FnOnce() -> Head,
+    ) -> Result<Opened, OpenError> {
         let fail = Fail(directory);
         let found = exists(directory);
         if !found && !options.create {
@@ -172,7 +199,7 @@ impl SqliteJournal {
         let mut reserve = Reserve::find(directory.join(RESERVE));
         notices.extend(reserve.give_up_if_full());
         if !found {
-            create(directory, options.page_bytes).map_err(|error| fail.io(error))?;
+            create(directory, options.page_bytes, &new()).map_err(|error| fail.io(error))?;
         }
         let found_log = inspect(directory)?;
         let mut connection =
@@ -254,14 +281,12 @@ pub(super) fn take_lock(directory: &Path, holder: &str) -> Result<Lock, OpenErro
 fn create(
     directory: &Path,
     page_bytes: u32,
+    head: &Head,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let unfinished = directory.join(UNFINISHED);
     remove_if_there(&unfinished)?;
     remove_if_there(&directory.join("journal.db.new-wal"))?;
     remove_if_there(&directory.join("journal.db.new-shm"))?;
-    let epoch = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_nanos() as u64);
     private::create(&unfinished)?;
     let connection = Connection::open(&unfinished)?;
     connection.pragma_update(None, "page_size", page_bytes)?;
@@ -270,7 +295,7 @@ fn create(
     // One transaction: each would wait for the disk several times.
     let tables = connection.unchecked_transaction()?;
     schema::create(&tables)?;
-    Head::new(draw_id(), epoch).insert(&tables)?;
+    head.insert(&tables)?;
     tables.commit()?;
     let mode: String =
         connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;

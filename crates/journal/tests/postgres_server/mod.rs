@@ -14,6 +14,7 @@ pub(crate) struct Postgres {
     directory: tempfile::TempDir,
     options: Vec<String>,
     process: Option<Child>,
+    port: u16,
 }
 
 /// Who owns the database.
@@ -27,6 +28,51 @@ impl Postgres {
 
     /// With settings beside: `wal_level=replica`.
     pub(crate) fn start_with(options: &[&str]) -> Option<Self> {
+        let mut this = Self::make(options)?;
+        this.initialize();
+        this.run();
+        Some(this)
+    }
+
+    /// A copy of it that follows it.
+    pub(crate) fn standby(&self) -> Self {
+        let mut this = Self::make(&[]).expect("there is a PostgreSQL");
+        let copied = this
+            .command("pg_basebackup")
+            .arg("-h")
+            .arg(self.directory.path())
+            .args(["-U", OWNER, "-R", "-c", "fast", "--no-sync", "-D"])
+            .arg(this.data())
+            .output()
+            .unwrap();
+        assert!(
+            copied.status.success(),
+            "{}",
+            String::from_utf8_lossy(&copied.stderr)
+        );
+        this.run();
+        this
+    }
+
+    /// One that also listens on a port of this machine, and speaks TLS there with this certificate and key.
+    pub(crate) fn start_with_tls(certificate: &str, key: &str) -> Option<Self> {
+        let mut this = Self::make(&["ssl=on", "listen_addresses=127.0.0.1"])?;
+        this.initialize();
+        this.put("server.crt", certificate);
+        this.put("server.key", key);
+        // Somebody else may take the port between our look and its start.
+        for _ in 0..10 {
+            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            this.port = free.local_addr().unwrap().port();
+            drop(free);
+            if this.try_run().is_ok() {
+                return Some(this);
+            }
+        }
+        panic!("no port is free");
+    }
+
+    fn make(options: &[&str]) -> Option<Self> {
         let Some(programs) = programs() else {
             skipped(
                 "no PostgreSQL here (`cargo xtask test others` installs Debian's where it may)",
@@ -46,13 +92,17 @@ impl Postgres {
                 .status();
             assert!(owned.unwrap().success(), "there is no user `postgres`");
         }
-        let mut this = Self {
+        Some(Self {
             programs,
             directory,
             options: options.iter().map(|&option| option.to_owned()).collect(),
             process: None,
-        };
-        let made = this
+            port: 5432,
+        })
+    }
+
+    fn initialize(&self) {
+        let made = self
             .command("initdb")
             .args([
                 "-A",
@@ -65,7 +115,7 @@ impl Postgres {
                 "--no-locale",
                 "-D",
             ])
-            .arg(this.data())
+            .arg(self.data())
             .output()
             .unwrap();
         assert!(
@@ -73,8 +123,31 @@ impl Postgres {
             "{}",
             String::from_utf8_lossy(&made.stderr)
         );
-        this.run();
-        Some(this)
+    }
+
+    /// Puts a file among its data that its user alone can read.
+    fn put(&self, name: &str, text: &str) {
+        let path = self.data().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        if is_root() {
+            let owned = Command::new("chown")
+                .args(["postgres:"])
+                .arg(&path)
+                .status();
+            assert!(owned.unwrap().success());
+        }
+    }
+
+    /// Its port.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The hosts of several of them, as they stand in an address.
+    pub(crate) fn host(&self) -> String {
+        let host = self.directory.path().display().to_string();
+        host.replace('/', "%2F")
     }
 
     /// The address of a schema in it.
@@ -83,18 +156,14 @@ impl Postgres {
     }
 
     pub(crate) fn url_of(&self, user: &str, database: &str, schema: &str) -> String {
-        let host = self
-            .directory
-            .path()
-            .display()
-            .to_string()
-            .replace('/', "%2F");
-        format!("postgres://{user}@{host}/{database}?schema={schema}")
+        let (host, port) = (self.host(), self.port);
+        format!("postgres://{user}@{host}:{port}/{database}?schema={schema}")
     }
 
     /// Its socket.
     pub(crate) fn socket(&self) -> PathBuf {
-        self.directory.path().join(".s.PGSQL.5432")
+        let name = format!(".s.PGSQL.{}", self.port);
+        self.directory.path().join(name)
     }
 
     fn data(&self) -> PathBuf {
@@ -122,6 +191,12 @@ impl Postgres {
 
     /// Starts it, and waits until it takes connections.
     pub(crate) fn run(&mut self) {
+        if let Err(said) = self.try_run() {
+            panic!("{said}");
+        }
+    }
+
+    fn try_run(&mut self) -> Result<(), String> {
         let log = std::fs::File::create(self.directory.path().join("log")).unwrap();
         let mut command = self.command("postgres");
         command
@@ -129,6 +204,7 @@ impl Postgres {
             .arg(self.data())
             .arg("-k")
             .arg(self.directory.path());
+        command.args(["-p", &self.port.to_string()]);
         command.args(["-c", "listen_addresses=", "-c", "max_connections=60"]);
         for option in &self.options {
             command.args(["-c", option]);
@@ -144,9 +220,13 @@ impl Postgres {
             let said = || std::fs::read_to_string(&log).unwrap_or_default();
             assert!(begun.elapsed() < Duration::from_secs(120), "{}", said());
             let process = self.process.as_mut().unwrap();
-            assert!(process.try_wait().unwrap().is_none(), "{}", said());
+            if process.try_wait().unwrap().is_some() {
+                self.process = None;
+                return Err(said());
+            }
             std::thread::sleep(Duration::from_millis(50));
         }
+        Ok(())
     }
 
     /// Ends it as its machine would: without a word.
@@ -191,6 +271,8 @@ impl Postgres {
             user,
             "-d",
             "postgres",
+            "-p",
+            &self.port.to_string(),
         ]);
         command.arg("-h").arg(self.directory.path());
         command.args(["-f", "-"]);
@@ -209,6 +291,16 @@ impl Postgres {
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
             false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
+    }
+
+    /// Waits until connections of ours that were dropped are gone.
+    pub(crate) fn until_nobody_is_connected(&self) {
+        let begun = Instant::now();
+        let ask = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'loxley'";
+        while self.sql(ask) != "0" {
+            assert!(begun.elapsed() < Duration::from_secs(120));
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 

@@ -6,8 +6,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use loxley_api::{
-    ApiError, ConfigRequest, ErrorBody, FigureHistory, Figures, Health, LogRequest, PruneReport,
-    PruneRequest, ServerInfo, Timeline, TimelineFilter,
+    ApiError, ClusterInfo, ConfigRequest, ErrorBody, FigureHistory, Figures, Health, LogRequest,
+    PruneReport, PruneRequest, ServerInfo, Timeline, TimelineFilter,
 };
 use loxley_journal::Retention;
 use loxley_model::Time;
@@ -31,7 +31,30 @@ pub(super) async fn info(State(context): State<Context>) -> Result<Json<ServerIn
     responses((status = 200, description = "The worst first.", body = Health))
 )]
 pub(super) async fn health(State(context): State<Context>) -> Result<Json<Health>, Refusal> {
-    Ok(Json(context.handle.health().await?))
+    Ok(Json(context.health().await?))
+}
+
+/// The instances of this server, who of them serves, under which lease, and what a standby would have to catch up with.
+#[utoipa::path(
+    get, path = "/v1/cluster", tag = "server",
+    responses((status = 200, description = "The one that serves first.", body = ClusterInfo))
+)]
+pub(super) async fn cluster(State(context): State<Context>) -> Result<Json<ClusterInfo>, Refusal> {
+    Ok(Json(context.cluster().await?))
+}
+
+/// Give away what this instance holds, so that another one serves. This one stands by from then on.
+#[utoipa::path(
+    post, path = "/v1/server/handover", tag = "server",
+    responses(
+        (status = 200, description = "As it was when it was told.", body = ClusterInfo),
+        (status = 409, description = "There is nobody to take over.", body = ErrorBody),
+    )
+)]
+pub(super) async fn hand_over(
+    State(context): State<Context>,
+) -> Result<Json<ClusterInfo>, Refusal> {
+    Ok(Json(context.hand_over().await?))
 }
 
 /// How balanced the fleet was in the last five to ten minutes.

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use loxley_api::{ApiError, Event, EventKind, JobInfo};
+use loxley_api::{ApiError, ClusterInfo, Event, EventKind, JobInfo};
 use loxley_driver::IdMap;
 use loxley_engine::{Applied, Clock, Engine, Fact, Flushed, RecoverError};
 use loxley_journal::Journal;
@@ -135,6 +135,10 @@ pub struct Instances {
     pub urls: RwLock<Vec<String>>,
     /// Grows when that changes.
     pub version: AtomicU64,
+    /// What the database says of them, some seconds old; none where there is only one.
+    pub seen: RwLock<Option<ClusterInfo>>,
+    /// Rings when this one is to give away what it holds.
+    pub hand_over: Notify,
 }
 
 /// The deciding thread's own things.

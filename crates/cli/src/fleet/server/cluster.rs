@@ -1,10 +1,12 @@
 //! `server start --journal postgres://…`: one of several servers on one database.
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
+use loxley_api::ClusterInfo;
 use loxley_journal::postgres::Address;
-use loxley_server::cluster::{Cluster, ClusterOptions};
+use loxley_server::cluster::{self, Cluster, ClusterOptions};
 use loxley_server::{ServerOptions, api};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -38,4 +40,14 @@ pub(super) async fn serve(
         });
     }
     Ok(cluster.run(api::router).await?)
+}
+
+/// Asks a database who shares it.
+pub(super) fn look(database: &str, password_file: Option<&Path>) -> Result<ClusterInfo> {
+    let address = Address::parse(database, password_file)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start threads")?;
+    Ok(runtime.block_on(cluster::look(&address))?)
 }

@@ -1,0 +1,95 @@
+//! `loxley journal copy`: from a directory into PostgreSQL, and back.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use loxley_journal::{Place, Transferred, transfer};
+use serde_json::json;
+
+use super::write_json;
+use crate::exit::Exit;
+
+/// Copy a journal with its history from a directory into PostgreSQL, back, or between databases.
+///
+/// No server may use either of them meanwhile. The copy has the same groups, snapshots and history; all of it is read
+/// back, and counts only when it has the digest of the original. Nothing is overwritten, nothing of the original is
+/// changed. Certificate and tokens are files of the server's directory: start the first server of a new cluster with
+/// that directory (`server start --dir DIR --journal …`), and clients and agents go on with their access files.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  loxley journal copy /srv/loxley postgres://loxley@db/fleet\n  \
+                  loxley journal copy postgres://loxley@db/fleet ./fleet\n\n\
+                  Exit codes: 0 the copy is whole, 1 it could not be made, 3 the journal is damaged."
+)]
+pub(super) struct Args {
+    /// The directory of a journal, or postgres://user@host/database?schema=loxley.
+    from: String,
+    /// The same, where there is no journal yet.
+    to: String,
+    /// A file with the password for the database, which nobody else can read [default: PGPASSWORD, else the file that
+    /// PGPASSFILE names, else ~/.pgpass].
+    #[arg(long, value_name = "FILE")]
+    journal_password_file: Option<PathBuf>,
+    /// Print what was copied as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
+    let copied = transfer(&args.place(&args.from)?, &args.place(&args.to)?)?;
+    let Transferred {
+        first,
+        next,
+        snapshots,
+        jobs,
+        tasks,
+        outputs,
+        agents,
+        digest,
+    } = copied;
+    match args.json {
+        true => write_json(
+            &json!({
+                "first_position": first.0,
+                "next_position": next.0,
+                "snapshots": snapshots,
+                "jobs": jobs,
+                "tasks": tasks,
+                "outputs": outputs,
+                "agents": agents,
+                "digest": digest,
+            }),
+            out,
+        )?,
+        false => writeln!(
+            out,
+            "copied positions {first} to {next}, {snapshots} snapshots, {tasks} tasks in {jobs} jobs, {outputs} outputs, \
+             {agents} agents\nthe same on both sides: digest {digest}"
+        )?,
+    }
+    Ok(Exit::Done)
+}
+
+impl Args {
+    #[cfg(feature = "postgres")]
+    fn place(&self, text: &str) -> Result<Place> {
+        use loxley_journal::postgres::Address;
+        Ok(match Address::is_meant(text) {
+            true => {
+                let file = self.journal_password_file.as_deref();
+                Place::Database(Address::parse(text, file)?)
+            }
+            false => Place::Directory(text.into()),
+        })
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    fn place(&self, text: &str) -> Result<Place> {
+        let _ = &self.journal_password_file;
+        match text.starts_with("postgres") && text.contains("://") {
+            true => Err(loxley_journal::DatabaseError::NotBuiltIn.into()),
+            false => Ok(Place::Directory(text.into())),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! One end of a [transfer](crate::transfer()), in PostgreSQL.
+
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio_postgres::Error;
+
+use super::SHARD;
+use super::address::Address;
+use super::claim::{Claim, Unanswered};
+use super::history::PostgresHistory;
+use super::journal::{PostgresJournal, runtime};
+use super::lease::Lease;
+use super::link::{Link, in_words};
+use super::rows::{Guard, PackedRows, RowStatements};
+use super::schema::{UNFINISHED, VERSION};
+use crate::rows::Rows;
+use crate::sqlite::seal::Chain;
+use crate::transfer::{Both, Copied, Origin, TransferError, Transferred};
+use crate::{AppendError, DatabaseError, OpenError};
+
+/// How long others leave a shard to us after we last said that we use it.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// Who holds the shard meanwhile: no server.
+const HOLDER: u64 = 0;
+
+/// Takes the shard, so that nobody serves from it while it is read.
+pub(crate) fn source(address: &Address) -> Result<Both, TransferError> {
+    let runtime = new_runtime(address)?;
+    let claim = runtime.block_on(async {
+        let link = Link::open(address).await.map_err(OpenError::from)?;
+        let state = link
+            .shard(SHARD)
+            .await
+            .map_err(|error| other(address, &error))?;
+        let taken = link.take(SHARD, state.epoch, HOLDER, "", LEASE).await;
+        let taken = taken.map_err(|error| other(address, &error))?;
+        taken.ok_or_else(|| TransferError::InUse {
+            place: address.place(),
+            url: match state.url.is_empty() {
+                true => "another copy".to_owned(),
+                false => state.url,
+            },
+        })
+    })?;
+    let journal = PostgresJournal::begin(runtime, address, claim, Lease::forever())?;
+    Ok(Both {
+        journal: Box::new(journal),
+        history: Box::new(PostgresHistory::open(address)?),
+    })
+}
+
+/// Has tables filled that say that they are not finished, until they are.
+pub(crate) fn target(
+    address: &Address,
+    origin: &Origin,
+    fill: impl FnOnce(&mut Both) -> Result<Transferred, TransferError>,
+) -> Result<Transferred, TransferError> {
+    let runtime = new_runtime(address)?;
+    let claim = runtime.block_on(prepare(address, origin))?;
+    let journal = PostgresJournal::begin(runtime, address, claim, Lease::forever())?;
+    let mut both = Both {
+        journal: Box::new(journal),
+        history: Box::new(PostgresHistory::open(address)?),
+    };
+    let done = fill(&mut both)?;
+    drop(both);
+    let finished = new_runtime(address)?.block_on(async {
+        let link = Link::connect(address).await.map_err(OpenError::from)?;
+        let statement = "UPDATE meta SET version = $1 WHERE one = 1 AND version = $2";
+        let finished = link.client().execute(statement, &[&VERSION, &UNFINISHED]);
+        let finished = finished.await;
+        finished.map_err(|error| TransferError::from(OpenError::from(in_words(&error, address))))
+    })?;
+    match finished {
+        1 => Ok(done),
+        _ => Err(present(address)),
+    }
+}
+
+fn new_runtime(address: &Address) -> Result<Runtime, OpenError> {
+    let runtime = runtime().map_err(|error| DatabaseError::Other {
+        place: address.place(),
+        why: error.to_string(),
+    });
+    Ok(runtime?)
+}
+
+fn other(address: &Address, error: &Unanswered) -> TransferError {
+    let failed = DatabaseError::Other {
+        place: address.place(),
+        why: error.to_string(),
+    };
+    OpenError::from(failed).into()
+}
+
+fn present(address: &Address) -> TransferError {
+    TransferError::Present {
+        place: address.place(),
+        schema: address.schema().to_owned(),
+    }
+}
+
+/// Makes the tables, or finds them as they were made, and has them say that they are not finished and where their
+/// journal begins.
+async fn prepare(address: &Address, origin: &Origin) -> Result<Claim, TransferError> {
+    let link = Link::connect(address).await.map_err(OpenError::from)?;
+    let checked = link.check_durability(address).await;
+    checked.map_err(OpenError::from)?;
+    let version = link.version(address).await.map_err(OpenError::from)?;
+    match version {
+        None => {
+            let made = link.make_tables(address, UNFINISHED).await;
+            made.map_err(OpenError::from)?;
+        }
+        // What an administrator made, or an earlier copy left behind.
+        Some(VERSION | UNFINISHED) => {}
+        Some(_) => {
+            Link::open(address).await.map_err(OpenError::from)?;
+        }
+    }
+    let prepared = claim_empty(&link, origin).await;
+    let prepared = prepared.map_err(|error| OpenError::from(in_words(&error, address)))?;
+    prepared.ok_or_else(|| present(address))
+}
+
+/// None: there is something in it.
+async fn claim_empty(link: &Link, origin: &Origin) -> Result<Option<Claim>, Error> {
+    let client = link.client();
+    client.batch_execute("BEGIN").await?;
+    let locked = "SELECT version FROM meta WHERE one = 1 FOR UPDATE";
+    let version: i32 = client.query_one(locked, &[]).await?.get(0);
+    if version != UNFINISHED {
+        // Somebody served from it, or is about to.
+        let used = "SELECT epoch > 0 OR next > 0 OR EXISTS (SELECT 1 FROM shared) \
+            OR EXISTS (SELECT 1 FROM instance) FROM shard WHERE id = $1 FOR UPDATE";
+        let used: bool = client.query_one(used, &[&SHARD]).await?.get(0);
+        if used {
+            client.batch_execute("ROLLBACK").await?;
+            return Ok(None);
+        }
+    }
+    client
+        .batch_execute(
+            "DELETE FROM grp; DELETE FROM snapshot; DELETE FROM piece; DELETE FROM job; DELETE FROM task; \
+             DELETE FROM output; DELETE FROM agent; DELETE FROM shared; DELETE FROM instance",
+        )
+        .await?;
+    client
+        .execute(
+            "UPDATE meta SET version = $1, journal = $2, origin_ns = $3 WHERE one = 1",
+            &[
+                &UNFINISHED,
+                &(origin.id as i64),
+                &(origin.epoch_unix_ns as i64),
+            ],
+        )
+        .await?;
+    let row = client
+        .query_one(
+            "UPDATE shard SET epoch = epoch + 1, holder = $2, url = '', expires = clock_timestamp(), base = $3, \
+             base_chain = $4, next = $3, chain = $4 WHERE id = $1 RETURNING epoch",
+            &[
+                &SHARD,
+                &(HOLDER as i64),
+                &(origin.base.0 as i64),
+                &&origin.base_chain[..],
+            ],
+        )
+        .await?;
+    client.batch_execute("COMMIT").await?;
+    Ok(Some(Claim {
+        shard: SHARD,
+        epoch: row.get::<_, i64>(0) as u64,
+        holder: HOLDER,
+    }))
+}
+
+impl Copied for PostgresJournal {
+    fn origin(&self) -> Origin {
+        Origin {
+            id: self.id(),
+            epoch_unix_ns: self.epoch_unix_nanos(),
+            base: self.head.base,
+            base_chain: self.head.base_chain,
+        }
+    }
+
+    fn chain(&self) -> Chain {
+        self.head.chain
+    }
+
+    fn put_rows(&mut self, rows: &Rows) -> Result<(), AppendError> {
+        let packed = PackedRows::new(rows).map_err(AppendError::NotWritten)?;
+        let (shard, pos) = (self.claim().shard, self.head.next.0 as i64);
+        let after = self.head.chain;
+        self.commit(async |connected| {
+            let guard = Guard {
+                shard,
+                pos,
+                after: &after[..],
+            };
+            let client = connected.link.client();
+            let statements = RowStatements::prepare_for_copies(client).await?;
+            let mut steps = Vec::new();
+            statements.add(client, &guard, &packed, &mut steps);
+            for step in steps {
+                step.await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn keep(&mut self) -> Result<(), AppendError> {
+        self.lease_for(LEASE)
+    }
+
+    fn finish(&mut self) -> Result<(), AppendError> {
+        self.lease_for(Duration::ZERO)
+    }
+}
+
+impl PostgresJournal {
+    fn lease_for(&mut self, lease: Duration) -> Result<(), AppendError> {
+        let claim = self.claim();
+        self.commit(async |connected| {
+            let statement = "UPDATE shard SET expires = clock_timestamp() + $2 * interval '1 millisecond' \
+                WHERE id = $1";
+            let lease = lease.as_millis() as f64;
+            let client = connected.link.client();
+            client.execute(statement, &[&claim.shard, &lease]).await
+        })?;
+        Ok(())
+    }
+}
