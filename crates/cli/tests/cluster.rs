@@ -202,7 +202,7 @@ fn world() -> Option<World> {
 
 #[test]
 fn another_server_takes_over_from_one_that_is_killed() {
-    const TASKS: u64 = 200;
+    const TASKS: u64 = 120;
     let Some(world) = world() else {
         return;
     };

@@ -541,10 +541,11 @@ fn tls_is_spoken_and_the_other_end_is_known() {
     let stranger = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     let stranger = roots("other.pem", &stranger.self_signed(&other).unwrap().pem());
     let port = server.port();
-    let open = |host: &str, more: &str| {
+    let at = |host: &str, more: &str| {
         let url = format!("postgres://{OWNER}@{host}:{port}/postgres?schema=tls&{more}");
-        block_on(Link::open(&address(&url)))
+        address(&url)
     };
+    let open = |host: &str, more: &str| block_on(Link::open(&at(host, more)));
     let is_safe = |server: &Postgres| {
         let ask = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
             WHERE application_name = 'loxley'";
@@ -555,9 +556,14 @@ fn tls_is_spoken_and_the_other_end_is_known() {
         "sslmode=prefer".to_owned(),
         format!("sslmode=verify-full&sslrootcert={own}"),
     ] {
-        let link = open("localhost", &more).unwrap();
-        assert!(is_safe(&server), "{more}");
-        drop(link);
+        // Asked while the connection is there.
+        let safe = block_on(async {
+            let link = Link::open(&at("localhost", &more)).await.unwrap();
+            let safe = is_safe(&server);
+            drop(link);
+            safe
+        });
+        assert!(safe, "{more}");
         server.until_nobody_is_connected();
     }
     // Another certificate, and another name than the certificate has.
@@ -572,7 +578,7 @@ fn tls_is_spoken_and_the_other_end_is_known() {
         let error = open(host, more).unwrap_err().to_string();
         assert!(error.contains("certificate"), "{error}");
     }
-    server.restart_with(&["ssl=off", "listen_addresses=127.0.0.1"]);
+    server.restart_with(&["ssl=off", "listen_addresses=localhost"]);
     let error = open("localhost", "sslmode=require").unwrap_err();
     assert!(error.to_string().contains("TLS"), "{error}");
     open("localhost", "sslmode=prefer").unwrap();

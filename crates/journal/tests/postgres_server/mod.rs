@@ -56,7 +56,7 @@ impl Postgres {
 
     /// One that also listens on a port of this machine, and speaks TLS there with this certificate and key.
     pub(crate) fn start_with_tls(certificate: &str, key: &str) -> Option<Self> {
-        let mut this = Self::make(&["ssl=on", "listen_addresses=127.0.0.1"])?;
+        let mut this = Self::make(&["ssl=on", "listen_addresses=localhost"])?;
         this.initialize();
         this.put("server.crt", certificate);
         this.put("server.key", key);
