@@ -5,7 +5,6 @@
 mod postgres_server;
 mod sample;
 
-use std::io::Write;
 use std::path::Path;
 
 use loxley_journal::{
@@ -97,13 +96,7 @@ fn all(place: &dyn Place) {
     a_job_keeps_its_description(place);
     tasks_and_jobs_come_in_pages(place);
     tasks_come_in_blocks_that_say_when_they_change(place);
-    match std::env::var_os("LOXLEY_TEST_LONG") {
-        Some(_) => the_past_is_forgotten(place),
-        None => {
-            let why = "NOT RUN: forgetting the past; set LOXLEY_TEST_LONG=1";
-            let _ = writeln!(std::io::stderr(), "{why}");
-        }
-    }
+    the_past_is_forgotten(place);
 }
 
 /// Jobs that ended at 100, 200 and so on, each with two tasks and one output, and one that goes on.
