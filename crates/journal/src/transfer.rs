@@ -23,6 +23,10 @@ use crate::{AppendError, OpenError, ReadError};
 
 /// Where a journal is.
 #[derive(Clone, Debug)]
+#[cfg_attr(
+    feature = "postgres",
+    expect(clippy::large_enum_variant, reason = "a command makes two of them")
+)]
 pub enum Place {
     /// In a directory.
     Directory(PathBuf),
