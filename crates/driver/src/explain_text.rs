@@ -441,6 +441,10 @@ impl<W: Vocabulary> Speaker<'_, W> {
             Obstacle::AgentBusy(agent) if self.has_free_slot(*agent) => {
                 format!("{} has not asked for its next task", self.agent(*agent))
             }
+            Obstacle::FasterAgent(agent) => format!(
+                "{} is so much faster than those that are idle that it will end the task sooner",
+                self.agent(*agent)
+            ),
             Obstacle::AgentBusy(agent) => format!("{} has no free slot", self.agent(*agent)),
             Obstacle::NoRoom(agent) => format!(
                 "{} has a free slot but not enough free resources",

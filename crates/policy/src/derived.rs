@@ -86,6 +86,13 @@ impl Derived {
                 .probes
                 .extend(probing.map(|record| (record.skill, agent)));
         }
+        for (id, incarnation) in facts.timers.who_looks_again() {
+            if let Some(agent) = derived.fleet.find(id)
+                && facts.agents[agent].incarnation == incarnation
+            {
+                derived.fleet.look(agent).leaves_work = true;
+            }
+        }
         // In order, so that queues are filled from their ends.
         let mut tasks: Vec<TaskRef> = facts.tasks.iter().map(|(task, _)| task).collect();
         tasks.sort_by_key(|task| facts.tasks[*task].key());
@@ -159,6 +166,7 @@ impl Derived {
         let hand = self.fleet.change(this.agent, Change::Queue);
         hand.queue.push(&facts.tasks, task, facts.sort_of(this));
         hand.queued_cost += u128::from(this.queue_cost().0);
+        hand.unknown_costs += u32::from(this.known_cost().is_none());
         self.loads.task_queued(class.user, class.group);
         self.order.insert(facts, task);
     }
@@ -170,16 +178,19 @@ impl Derived {
         let hand = self.fleet.change(this.agent, Change::Queue);
         hand.queue.remove(&facts.tasks, task, facts.sort_of(this));
         hand.queued_cost -= u128::from(this.queue_cost().0);
+        hand.unknown_costs -= u32::from(this.known_cost().is_none());
         self.loads.task_unqueued(class.user, class.group);
         self.order.remove(facts, task);
     }
 
     /// An agent holds a lease.
     pub(crate) fn lease(&mut self, facts: &Facts, held: InHand, agent: AgentRef, started: bool) {
-        let class = facts.admission_class_of(&facts.tasks[held.task]);
+        let this = &facts.tasks[held.task];
+        let class = facts.admission_class_of(this);
         self.loads.lease_begins(class.user, class.group);
         let hand = self.fleet.change(agent, Change::Leases);
         hand.hold(held);
+        hand.held_cost += u128::from(this.queue_cost().0);
         hand.unstarted += u32::from(!started);
         hand.large += u32::from(class.large);
         if class.needy {
@@ -190,10 +201,12 @@ impl Derived {
 
     /// An agent holds a lease no more.
     pub(crate) fn unlease(&mut self, facts: &Facts, held: InHand, agent: AgentRef, started: bool) {
-        let class = facts.admission_class_of(&facts.tasks[held.task]);
+        let this = &facts.tasks[held.task];
+        let class = facts.admission_class_of(this);
         self.loads.lease_ends(class.user, class.group);
         let hand = self.fleet.change(agent, Change::Leases);
         hand.drop_lease(held.lease);
+        hand.held_cost -= u128::from(this.queue_cost().0);
         if !started {
             hand.start();
         }

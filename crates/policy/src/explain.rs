@@ -208,6 +208,12 @@ impl Scheduler {
         if self.room(this.agent) == 0 {
             obstacles.push(Obstacle::AgentBusy(id));
         }
+        let mut others = self.facts.agents.iter().map(|(other, _)| other);
+        let leaves =
+            |other| self.is_idle(other) && self.leaves_queued(task, other, this.agent).is_some();
+        if others.any(leaves) {
+            obstacles.push(Obstacle::FasterAgent(id));
+        }
         self.explain_not_stolen(task, obstacles, remedies);
         remedies.push(Remedy::AddAgents);
     }

@@ -4,6 +4,9 @@
 //! Four indexes over the agents of each cohort are brought up to date only when somebody asks them
 //! something; an agent that changed several times in between is looked at once. Every question does
 //! that by itself, so no answer depends on when the last one was.
+//!
+//! Where it counts how fast agents are, those of a cohort that are about equally fast have indexes of their own: what
+//! one of them would leave to a faster agent, all of them would (see [`faster`](crate::faster)).
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -13,6 +16,7 @@ use smallvec::SmallVec;
 
 use crate::agents::Agent;
 use crate::facts::Facts;
+use crate::faster::Pace;
 use crate::paged::Paged;
 use crate::placement::ranking_key;
 use crate::positions::Positions;
@@ -39,6 +43,8 @@ pub(crate) struct Hand {
     capacity: u32,
     /// Which indexes are behind it: one bit each.
     behind: u8,
+    /// How fast it is known to be.
+    pub(crate) pace: Pace,
     /// Whether it is about to be looked at.
     pub(crate) is_marked: bool,
     /// How many of the first ones in hand are gone.
@@ -47,6 +53,12 @@ pub(crate) struct Hand {
     in_hand: SmallVec<[InHand; 2]>,
     /// What these need.
     pub(crate) used: Resources,
+    /// The expected cost of all tasks in hand, in nanoseconds.
+    pub(crate) held_cost: u128,
+    /// Of how many queued tasks nobody knows what they cost.
+    pub(crate) unknown_costs: u32,
+    /// It leaves tasks to faster agents, and an alarm is set for it to look again.
+    pub(crate) leaves_work: bool,
 }
 
 /// A task in hand.
@@ -177,6 +189,22 @@ impl Change {
 #[derive(Debug, Default)]
 pub(crate) struct CohortIndex {
     pub(crate) count: usize,
+    /// The fastest first; of some, all agents may have left.
+    groups: Vec<SpeedGroup>,
+    pub(crate) appetite: Appetite,
+}
+
+/// Those agents of a cohort that are about equally fast: all of them, where that does not count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupRef {
+    pub(crate) cohort: CohortRef,
+    at: usize,
+}
+
+/// The indexes over these. Positions are those of the cohort.
+#[derive(Debug, Default)]
+struct SpeedGroup {
+    pace: Pace,
     /// Who is best placed for another task.
     ranking: Ranking,
     /// Whose queue is longest.
@@ -187,7 +215,6 @@ pub(crate) struct CohortIndex {
     roomy: Positions,
     /// Who of these has a free slot.
     idle: Positions,
-    pub(crate) appetite: Appetite,
 }
 
 /// Which classes of task the agents of a cohort can do.
@@ -233,6 +260,7 @@ impl Fleet {
         for (agent, this) in facts.agents.iter() {
             fleet.by_id.insert(this.id.0, agent);
             fleet.total_slots += u64::from(this.slots);
+            fleet.hands[agent.index()].pace = Pace::of(this, &facts.config);
             fleet.enter_cohort(agent, this.cohort);
             fleet.set_capacity(facts, agent);
         }
@@ -307,7 +335,19 @@ impl Fleet {
     /// The facts about an agent have changed: what it is, what was learned of it, whether it is alive.
     pub(crate) fn agent_changed(&mut self, facts: &Facts, agent: AgentRef) {
         self.set_capacity(facts, agent);
+        self.set_pace(facts, agent);
         self.note_change(agent, Change::Everything);
+    }
+
+    /// Puts an agent of a cohort among those that are as fast as it is.
+    fn set_pace(&mut self, facts: &Facts, agent: AgentRef) {
+        let this = &facts.agents[agent];
+        let pace = Pace::of(this, &facts.config);
+        if self.hands[agent.index()].pace != pace {
+            self.leave_group(this.cohort, this.position as usize, agent);
+            self.hands[agent.index()].pace = pace;
+            self.group_with(this.cohort, pace);
+        }
     }
 
     fn set_capacity(&mut self, facts: &Facts, agent: AgentRef) {
@@ -349,6 +389,7 @@ impl Fleet {
         if agent.index() >= self.hands.len() {
             self.hands.resize_with(agent.index() + 1, Hand::default);
         }
+        self.hands[agent.index()].pace = Pace::of(this, &facts.config);
         self.set_capacity(facts, agent);
     }
 
@@ -381,19 +422,58 @@ impl Fleet {
         let index = &mut self.cohorts[cohort.index()];
         index.count += 1;
         self.generation += u64::from(index.count == 1);
+        self.group_with(cohort, self.hands[agent.index()].pace);
         self.note_change(agent, Change::Everything);
     }
 
-    pub(crate) fn leave_cohort(&mut self, cohort: CohortRef, position: usize) {
-        self.set_key(cohort, position, ABSENT);
+    pub(crate) fn leave_cohort(&mut self, cohort: CohortRef, position: usize, agent: AgentRef) {
+        self.leave_group(cohort, position, agent);
         let index = &mut self.cohorts[cohort.index()];
+        index.count -= 1;
+        self.generation += u64::from(index.count == 0);
+    }
+
+    /// Takes an agent out of all indexes.
+    fn leave_group(&mut self, cohort: CohortRef, position: usize, agent: AgentRef) {
+        let group = self.group_with(cohort, self.hands[agent.index()].pace);
+        self.set_key(group, position, ABSENT);
+        let index = self.group_mut(group);
         index.victims.set(position, Loot::default());
         index.backlogs.set(position, Loot::default());
         index.roomy.set(position, false);
-        self.idle_count -= usize::from(index.idle.contains(position));
+        let was_idle = index.idle.contains(position);
         index.idle.set(position, false);
-        index.count -= 1;
-        self.generation += u64::from(index.count == 0);
+        self.idle_count -= usize::from(was_idle);
+    }
+
+    /// The agents of a cohort that are as fast as this, of which there may be none yet.
+    fn group_with(&mut self, cohort: CohortRef, pace: Pace) -> GroupRef {
+        let groups = &mut self.cohorts[cohort.index()].groups;
+        let at = groups.partition_point(|group| group.pace > pace);
+        if groups.get(at).is_none_or(|group| group.pace != pace) {
+            let group = SpeedGroup {
+                pace,
+                ..SpeedGroup::default()
+            };
+            groups.insert(at, group);
+        }
+        GroupRef { cohort, at }
+    }
+
+    fn group_mut(&mut self, group: GroupRef) -> &mut SpeedGroup {
+        &mut self.cohorts[group.cohort.index()].groups[group.at]
+    }
+
+    /// The agents of a cohort in groups that are about equally fast, the fastest first.
+    pub(crate) fn groups(&self, cohort: CohortRef) -> impl Iterator<Item = GroupRef> + use<> {
+        let count = self.cohorts[cohort.index()].groups.len();
+        (0..count).map(move |at| GroupRef { cohort, at })
+    }
+
+    /// All of them, cohort by cohort.
+    pub(crate) fn all_groups(&self) -> Vec<GroupRef> {
+        let cohorts = (0..self.cohorts.len()).map(CohortRef::new);
+        cohorts.flat_map(|cohort| self.groups(cohort)).collect()
     }
 
     pub(crate) fn cohorts(&self) -> &[CohortIndex] {
@@ -435,20 +515,35 @@ impl Fleet {
         while let Some(agent) = self.next_behind(Index::Ranking) {
             let this = &facts.agents[agent];
             let key = self.ranking_key(facts, agent);
-            self.set_key(this.cohort, this.position as usize, key);
+            let group = self.group_with(this.cohort, self.hands[agent.index()].pace);
+            self.set_key(group, this.position as usize, key);
         }
     }
 
-    /// The agents of a cohort by how well they are placed.
-    pub(crate) fn ranking(&mut self, facts: &Facts, cohort: CohortRef) -> &Ranking {
-        self.best_keys(facts);
-        &self.cohorts[cohort.index()].ranking
+    /// The agents of a group by how well they are placed, for whoever has just asked for the best keys: nothing is
+    /// behind.
+    pub(crate) fn ranking(&self, group: GroupRef) -> &Ranking {
+        debug_assert!(self.behind[Index::Ranking as usize].is_empty());
+        &self.cohorts[group.cohort.index()].groups[group.at].ranking
+    }
+
+    /// Whether an agent is of this cohort and takes part in the rankings.
+    pub(crate) fn takes_part(&self, facts: &Facts, agent: AgentRef, cohort: CohortRef) -> bool {
+        let this = &facts.agents[agent];
+        let pace = self.hand(agent).pace;
+        let groups = &self.cohorts[cohort.index()].groups;
+        this.cohort == cohort
+            && groups.iter().any(|group| {
+                group.pace == pace && group.ranking.key(this.position as usize) != ABSENT
+            })
     }
 
     /// The agent of a cohort that is best placed.
     pub(crate) fn best_of(&mut self, facts: &Facts, cohort: CohortRef) -> Option<AgentRef> {
-        let best = self.ranking(facts, cohort).best()?;
-        facts.agents.cohort(cohort).members[best]
+        let best = self.best_keys(facts).key(cohort.index());
+        let mut groups = self.cohorts[cohort.index()].groups.iter();
+        let group = groups.find(|group| group.ranking.best_key() == best)?;
+        facts.agents.cohort(cohort).members[group.ranking.best()?]
     }
 
     /// How well an agent is placed for another task.
@@ -461,25 +556,28 @@ impl Fleet {
     pub(crate) fn hide(&mut self, facts: &Facts, agent: AgentRef) {
         self.best_keys(facts);
         let this = &facts.agents[agent];
-        self.set_key(this.cohort, this.position as usize, ABSENT);
+        let group = self.group_with(this.cohort, self.hands[agent.index()].pace);
+        self.set_key(group, this.position as usize, ABSENT);
     }
 
-    fn set_key(&mut self, cohort: CohortRef, position: usize, key: i64) {
-        let ranking = &mut self.cohorts[cohort.index()].ranking;
-        ranking.set(position, key);
-        let best = ranking.best_key();
-        if self.best.key(cohort.index()) != best {
-            self.best.set(cohort.index(), best);
+    fn set_key(&mut self, group: GroupRef, position: usize, key: i64) {
+        let cohort = group.cohort.index();
+        let groups = &mut self.cohorts[cohort].groups;
+        groups[group.at].ranking.set(position, key);
+        let best = groups.iter().map(|group| group.ranking.best_key()).max();
+        let best = best.unwrap_or(ABSENT);
+        if self.best.key(cohort) != best {
+            self.best.set(cohort, best);
         }
     }
 
-    /// The queues of a cohort, to be searched for the longest.
+    /// The queues of a group, to be searched for the longest.
     #[inline]
-    pub(crate) fn victims(&mut self, facts: &Facts, cohort: CohortRef) -> &mut Victims {
+    pub(crate) fn victims(&mut self, facts: &Facts, group: GroupRef) -> &mut Victims {
         if !self.behind[Index::Victims as usize].is_empty() {
             self.update_victims(facts);
         }
-        &mut self.cohorts[cohort.index()].victims
+        &mut self.group_mut(group).victims
     }
 
     fn update_victims(&mut self, facts: &Facts) {
@@ -492,20 +590,22 @@ impl Fleet {
                 any: queue.any_classes(),
             };
             let this = &facts.agents[agent];
-            let victims = &mut self.cohorts[this.cohort.index()].victims;
+            let group = self.group_with(this.cohort, self.hands[agent.index()].pace);
+            let victims = &mut self.group_mut(group).victims;
             victims.set(this.position as usize, loot);
         }
     }
 
-    /// The tasks of a cohort's agents that wait in their hands for a slot.
-    pub(crate) fn backlogs(&mut self, facts: &Facts, cohort: CohortRef) -> &mut Victims {
+    /// The tasks of a group's agents that wait in their hands for a slot.
+    pub(crate) fn backlogs(&mut self, facts: &Facts, group: GroupRef) -> &mut Victims {
         while let Some(agent) = self.next_behind(Index::Backlogs) {
             let this = &facts.agents[agent];
             let loot = backlog_loot(facts, this, self.hand(agent));
-            let backlogs = &mut self.cohorts[this.cohort.index()].backlogs;
+            let group = self.group_with(this.cohort, self.hands[agent.index()].pace);
+            let backlogs = &mut self.group_mut(group).backlogs;
             backlogs.set(this.position as usize, loot);
         }
-        &mut self.cohorts[cohort.index()].backlogs
+        &mut self.group_mut(group).backlogs
     }
 
     #[inline]
@@ -522,7 +622,8 @@ impl Fleet {
             let has_room = hand.room(this) > 0;
             let is_idle = has_room && hand.has_free_slot(this);
             let position = this.position as usize;
-            let index = &mut self.cohorts[this.cohort.index()];
+            let group = self.group_with(this.cohort, self.hands[agent.index()].pace);
+            let index = self.group_mut(group);
             if index.roomy.contains(position) != has_room {
                 index.roomy.set(position, has_room);
             }
@@ -541,16 +642,16 @@ impl Fleet {
         self.idle_count
     }
 
-    /// The next agent of a cohort with a free slot, at or behind a position.
+    /// The next agent of a group with a free slot, at or behind a position.
     pub(crate) fn next_idle(
         &mut self,
         facts: &Facts,
-        cohort: CohortRef,
+        group: GroupRef,
         from: usize,
     ) -> Option<(usize, AgentRef)> {
         self.update_room(facts);
-        let position = self.cohorts[cohort.index()].idle.next(from)?;
-        let agent = facts.agents.cohort(cohort).members[position];
+        let position = self.group_mut(group).idle.next(from)?;
+        let agent = facts.agents.cohort(group.cohort).members[position];
         Some((position, agent.expect("only members have room")))
     }
 
@@ -559,7 +660,8 @@ impl Fleet {
         self.update_room(facts);
         let cohorts = self.cohorts.iter().zip(facts.agents.cohorts());
         let roomy = cohorts.flat_map(|(index, cohort)| {
-            let members = index.roomy.iter().map(|position| cohort.members[position]);
+            let positions = index.groups.iter().flat_map(|group| group.roomy.iter());
+            let members = positions.map(|position| cohort.members[position]);
             members.map(|agent| agent.expect("only members have room"))
         });
         roomy.collect()
@@ -570,9 +672,9 @@ impl Fleet {
         for fleet in [&mut *self, &mut *fresh] {
             fleet.best_keys(facts);
             fleet.update_room(facts);
-            for cohort in (0..fleet.cohorts.len()).map(CohortRef::new) {
-                fleet.victims(facts, cohort);
-                fleet.backlogs(facts, cohort);
+            for group in fleet.all_groups() {
+                fleet.victims(facts, group);
+                fleet.backlogs(facts, group);
             }
         }
         if self.total_slots != fresh.total_slots || self.idle_count != fresh.idle_count {
@@ -594,7 +696,9 @@ impl Fleet {
                     capacity,
                     ..
                 } = *hand;
-                (hand.queued_cost, unstarted, large, awaited, capacity)
+                let costs = (hand.queued_cost, hand.held_cost, hand.unknown_costs);
+                let speed = (hand.pace, hand.leaves_work);
+                (costs, speed, unstarted, large, awaited, capacity)
             };
             if counts(hand) != counts(other)
                 || hand.in_hand() != other.in_hand()
@@ -603,11 +707,16 @@ impl Fleet {
                 return Err("what an agent has in hand");
             }
             let position = this.position as usize;
-            let (index, other) = (self.cohort(this.cohort), fresh.cohort(this.cohort));
+            if self.cohort(this.cohort).count != fresh.cohort(this.cohort).count {
+                return Err("an index over agents");
+            }
+            let (pace, other_pace) = (hand.pace, other.pace);
+            let own = self.group_with(this.cohort, pace);
+            let theirs = fresh.group_with(this.cohort, other_pace);
+            let (index, other) = (&*self.group_mut(own), &*fresh.group_mut(theirs));
             let same = index.ranking.key(position) == other.ranking.key(position)
                 && index.roomy == other.roomy
                 && index.idle == other.idle
-                && index.count == other.count
                 && index.backlogs.at(position) == other.backlogs.at(position)
                 && index
                     .victims

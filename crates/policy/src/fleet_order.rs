@@ -139,7 +139,8 @@ impl Scheduler {
     }
 
     /// Whether an agent that would start this task at once may take it off another's queue. How often it
-    /// has moved does not count: it moves no more.
+    /// has moved does not count: it moves no more. What comes first stays with an agent that is faster; of what
+    /// that has, only the last is taken, by the rules of stealing.
     fn may_be_taken(&self, task: TaskRef, agent: AgentRef) -> bool {
         let this = &self.facts.tasks[task];
         let owner = self.derived.fleet.hand(this.agent);
@@ -148,6 +149,7 @@ impl Scheduler {
         let is_free =
             !self.is_protected(this.priority) || (self.may_rescue() && !self.is_idle(this.agent));
         is_free
+            && !self.is_faster(this.agent, agent)
             && owner.queue.len() > self.robbed_above()
             && self.has_room_for_loot(agent)
             && self.is_capable(class, self.facts.agents[agent].cohort)

@@ -45,14 +45,14 @@ impl Scheduler {
         let speed = declared.filter(|_| succeeded && took > Span::ZERO);
         let speed = speed.map(|cost| (cost.0 as f64 / took.0 as f64).clamp(1e-3, 1e3));
         if let Some(speed) = speed {
-            record.speed = approach(record.speed, speed);
+            record.speed = approach(record.speed, speed_step(record.speed, speed));
         }
         // Only the earliest finish asks how fast an agent is at a single skill. Without it, there is
         // mostly nothing to be learned of single skills.
         let matching = self.facts.config.capabilities.matching_strategy;
         let speed = speed.filter(|_| matching == Matching::EarliestFinish);
         if succeeded && speed.is_none() && !record.is_troubled {
-            return self.derived.fleet.agent_changed(&self.facts, agent);
+            return self.agent_learned(agent);
         }
         record.is_troubled |= !succeeded;
         let skills = self
@@ -64,7 +64,8 @@ impl Scheduler {
         for skill in skills.iter() {
             let record = self.facts.agents[agent].record.skill_mut(skill);
             if let Some(speed) = speed {
-                record.speed = Some(approach(record.speed.unwrap_or(speed), speed));
+                let known = record.speed.unwrap_or(speed);
+                record.speed = Some(approach(known, speed_step(known, speed)));
             }
             record.failures_in_a_row = if succeeded {
                 0
@@ -82,7 +83,7 @@ impl Scheduler {
                 self.suspend(agent, skill, actions);
             }
         }
-        self.derived.fleet.agent_changed(&self.facts, agent);
+        self.agent_learned(agent);
     }
 
     fn suspend(&mut self, agent: AgentRef, skill: SkillId, actions: &mut Vec<Action>) {
@@ -217,6 +218,12 @@ impl Scheduler {
 
 fn has_now(agents: &Agents, agent: AgentRef, skill: SkillId) -> bool {
     agents[agent].skills.contains(skill) && !agents[agent].record.is_suspended(skill)
+}
+
+/// What one task tells of a speed, given what is known: no more than a factor of about two in either direction. One
+/// cost that was declared ten times too high must not make an agent look three times as fast.
+fn speed_step(known: f64, seen: f64) -> f64 {
+    seen.clamp(known * 0.25, known * 1.75)
 }
 
 fn approach(old: f64, new: f64) -> f64 {

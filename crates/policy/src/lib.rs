@@ -21,6 +21,7 @@ mod dispatch;
 mod endings;
 mod explain;
 mod facts;
+mod faster;
 mod fleet;
 mod fleet_order;
 mod health;

@@ -223,7 +223,7 @@ impl Scheduler {
             // What lies in its hands can be asked back again.
             self.marks.ask_back();
         }
-        self.derived.fleet.agent_changed(&self.facts, agent);
+        self.agent_learned(agent);
         self.mark_agent(agent);
     }
 
@@ -313,6 +313,11 @@ impl Scheduler {
     fn set_liveness(&mut self, agent: AgentRef, liveness: Liveness) {
         self.facts.agents[agent].liveness = liveness;
         self.derived.fleet.agent_changed(&self.facts, agent);
+        if liveness == Liveness::Suspected {
+            // What others left to it, because it is faster, is theirs now.
+            let queued = self.derived.fleet.hand(agent).queue.any_classes();
+            self.marks.offer(queued);
+        }
     }
 
     /// Puts an agent among those with the same skills and resources.
@@ -330,7 +335,7 @@ impl Scheduler {
     pub(crate) fn leave_cohort(&mut self, agent: AgentRef) {
         let this = &self.facts.agents[agent];
         let (cohort, position) = (this.cohort, this.position as usize);
-        self.derived.fleet.leave_cohort(cohort, position);
+        self.derived.fleet.leave_cohort(cohort, position, agent);
         self.facts.agents.leave_position(agent);
         // Without it, others may count as capable of what is left.
         if self.derived.fleet.cohort(cohort).count == 0 {

@@ -7,10 +7,10 @@ use loxley_model::{AgentId, DataKey, Span};
 use crate::agents::Agent;
 use crate::config::Capabilities;
 use crate::derived::Derived;
+use crate::faster::expected_wait;
 use crate::fleet::{Change, Hand};
 use crate::refs::{AgentRef, ClassRef, TaskRef};
 use crate::scheduler::report;
-use crate::tasks::UNKNOWN_COST;
 use crate::timers::Alarm;
 use crate::tournament::ABSENT;
 use crate::{Action, Matching, Reason, Report, Scheduler};
@@ -27,8 +27,8 @@ const THROTTLE_WEIGHT: i64 = MILLION / 2;
 /// What having all slots taken takes off: just enough to decide between equals.
 const BUSY_WEIGHT: i64 = MILLION / 1_000;
 
-/// How many agents of a cohort are compared when the expected finish decides.
-const CANDIDATES: usize = 8;
+/// How many agents of a cohort that are about equally fast are compared when the expected finish decides.
+const CANDIDATES: usize = 4;
 
 impl Scheduler {
     /// Finds a place for a task that may run: an agent's queue, or the list of held tasks.
@@ -172,37 +172,50 @@ impl Scheduler {
             ..
         } = &mut self.derived;
         fleet.best_keys(facts);
+        let fleet = &*fleet;
         let this = &facts.tasks[task];
         let (cost, skills) = (this.queue_cost(), &facts.classes.class_at(class).skills);
-        let data = this
-            .locality()
-            .map(|locality| (facts.locations.get(&locality.key), locality.transfer));
+        let data = this.locality().map(|locality| {
+            let holder = facts.locations.get(&locality.key);
+            (holder.and_then(|id| fleet.find(*id)), locality.transfer)
+        });
         let mut best: Option<(u64, AgentRef)> = None;
+        let mut compare = |agent: AgentRef, skill_match: i64| {
+            let this = &facts.agents[agent];
+            let transfer = match data {
+                Some((holder, transfer)) if holder != Some(agent) => transfer,
+                _ => Span::ZERO,
+            };
+            let share = skill_match as f64 / MILLION as f64;
+            let speed = this.record.speed_for(skills) * share * (1.0 - this.throttle);
+            let run = cost.mul_f64(1.0 / speed.max(1e-6));
+            let wait = expected_wait(facts, fleet.hand(agent), this, task);
+            let finish = wait.saturating_add(run.0).saturating_add(transfer.0);
+            if best.is_none_or(|(other, _)| finish < other) {
+                best = Some((finish, agent));
+            }
+            wait
+        };
         for (cohort, skill_match) in capabilities.capable(facts, fleet, class) {
             let members = &facts.agents.cohort(*cohort).members;
-            let share = *skill_match as f64 / MILLION as f64;
-            let mut seen = 0;
-            let ranking = fleet.ranking(facts, *cohort);
-            ranking.visit_best_first(&mut |position, key| {
-                let backlog = key.unsigned_abs();
-                if seen == CANDIDATES || best.is_some_and(|(finish, _)| backlog >= finish) {
-                    return false;
-                }
-                seen += 1;
-                let agent = members[position].expect("only members are ranked");
-                let this = &facts.agents[agent];
-                let transfer = match data {
-                    Some((holder, transfer)) if holder != Some(&this.id) => transfer,
-                    _ => Span::ZERO,
-                };
-                let speed = this.record.speed_for(skills) * share * (1.0 - this.throttle);
-                let run = cost.mul_f64(1.0 / speed.max(1e-6));
-                let finish = backlog.saturating_add(run.0).saturating_add(transfer.0);
-                if best.is_none_or(|(other, _)| finish < other) {
-                    best = Some((finish, agent));
-                }
-                true
-            });
+            // Whoever has the data is compared, however long its queue is.
+            let holder = data.and_then(|(holder, _)| holder);
+            if let Some(holder) = holder.filter(|holder| fleet.takes_part(facts, *holder, *cohort))
+            {
+                compare(holder, *skill_match);
+            }
+            for group in fleet.groups(*cohort) {
+                let mut seen = 0;
+                fleet.ranking(group).visit_best_first(&mut |position, _| {
+                    if seen == CANDIDATES {
+                        return false;
+                    }
+                    seen += 1;
+                    let agent = members[position].expect("only members are ranked");
+                    // Whoever can begin at once is as good as those behind it.
+                    compare(agent, *skill_match) > 0
+                });
+            }
         }
         best.map(|(finish, agent)| (agent, Reason::EarliestFinish(facts.now + Span(finish))))
     }
@@ -273,11 +286,11 @@ pub(crate) fn ranking_key(agent: &Agent, hand: &Hand, capabilities: &Capabilitie
         return ABSENT;
     }
     if capabilities.matching_strategy == Matching::EarliestFinish {
-        let in_hand = agent.record.mean_duration.unwrap_or(UNKNOWN_COST).0 / 2;
-        let in_hand = in_hand.saturating_mul(u64::from(hand.len()));
-        let queued = u64::try_from(hand.queued_cost).unwrap_or(u64::MAX);
+        // What it has in hand is half done, as far as one can tell without a clock.
+        let ahead = hand.queued_cost.saturating_add(hand.held_cost / 2);
+        let ahead = u64::try_from(ahead).unwrap_or(u64::MAX);
         let speed = agent.record.speed * f64::from(agent.slots) * (1.0 - agent.throttle);
-        let wait = Span(queued.saturating_add(in_hand)).mul_f64(1.0 / speed.max(1e-6));
+        let wait = Span(ahead).mul_f64(1.0 / speed.max(1e-6));
         return -i64::try_from(wait.0).unwrap_or(i64::MAX);
     }
     let history = if capabilities.consider_history {

@@ -325,6 +325,39 @@ impl Queue {
             && self.levels().all(fronts_are_first)
     }
 
+    /// What the tasks cost that would come before this one, as far as the first few tell; nothing if it would come
+    /// behind them.
+    pub(crate) fn cost_ahead(&self, tasks: &Tasks, this: &Task) -> Option<u128> {
+        const LOOKS_MAX: usize = 16;
+        let (priority, key) = (this.priority.index(), this.key());
+        let levels = self.levels.as_deref()?;
+        // With nothing of another priority, the last one mostly tells.
+        let is_alone = self.occupied == 1 << priority;
+        if is_alone && levels[priority].mixed.is_behind(key) {
+            return None;
+        }
+        let (mut cost, mut looks) = (0, 0);
+        for level in levels[priority..].iter().rev() {
+            if level.split.is_some() {
+                return None;
+            }
+            let sorted = level.mixed.sorted.iter();
+            let fresh = sorted.filter(|entry| is_fresh(tasks, **entry));
+            let strays = level.mixed.strays().map(|(_, entry)| entry);
+            for entry in fresh.take(LOOKS_MAX).chain(strays.take(LOOKS_MAX)) {
+                let other = &tasks[entry.task];
+                if other.priority > this.priority || other.key() < key {
+                    looks += 1;
+                    cost += u128::from(other.queue_cost().0);
+                }
+            }
+            if looks >= LOOKS_MAX {
+                return None;
+            }
+        }
+        Some(cost)
+    }
+
     /// How many tasks come before `task`, which must be on this queue.
     pub(crate) fn ahead_of(&self, tasks: &Tasks, task: TaskRef) -> usize {
         let (priority, key) = (tasks[task].priority, tasks[task].key());
@@ -564,6 +597,12 @@ impl Strand {
         }
         self.sorted.clear();
         self.last_key = OrderKey::LEAST;
+    }
+
+    /// Whether whatever has this key comes after all of it.
+    fn is_behind(&self, key: OrderKey) -> bool {
+        let stray = self.strays().next_back();
+        self.len > 0 && self.last_key < key && stray.is_none_or(|(last, _)| *last < key)
     }
 
     fn strays(&self) -> impl DoubleEndedIterator<Item = &(OrderKey, Entry)> {

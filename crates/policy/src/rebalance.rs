@@ -194,7 +194,10 @@ impl Scheduler {
             if chosen.is_some_and(|(other, ..)| other <= len) {
                 continue;
             }
-            if let Some(task) = self.movable(busy, *cohort) {
+            let task = self.movable(busy, *cohort);
+            if let Some(task) =
+                task.filter(|task| self.leaves_queued(*task, target, busy).is_none())
+            {
                 chosen = Some((len, task, target));
             }
         }

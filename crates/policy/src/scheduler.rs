@@ -223,6 +223,11 @@ impl Scheduler {
                     self.steal_again(agent);
                 }
             }
+            Alarm::LookAgain(agent, incarnation) => {
+                if let Some(agent) = self.agent_of(agent, incarnation) {
+                    self.look_again(agent);
+                }
+            }
             Alarm::Probe(agent, incarnation, skill) => {
                 if let Some(agent) = self.agent_of(agent, incarnation) {
                     self.begin_probing(agent, skill);
@@ -271,6 +276,7 @@ impl Scheduler {
             Alarm::Rebalance | Alarm::Sample => true,
             Alarm::Liveness(id, incarnation)
             | Alarm::StealAgain(id, incarnation)
+            | Alarm::LookAgain(id, incarnation)
             | Alarm::Probe(id, incarnation, _) => is_there(id, incarnation).is_some(),
             Alarm::TasksInHand(id, incarnation) => {
                 is_there(id, incarnation).is_some_and(|agent| agent.check_at == at)

@@ -199,17 +199,19 @@ impl Scheduler {
             return;
         }
         for cohort in (0..self.facts.agents.cohorts().len()).map(CohortRef::new) {
-            let mut from = 0;
-            while let Some((position, agent)) =
-                self.derived.fleet.next_idle(&self.facts, cohort, from)
-                && self.derived.appetite(&self.facts, cohort) & offered != 0
-            {
-                from = position + 1;
-                if self.take_from_others(agent, actions) {
-                    self.mark_agent(agent);
-                } else if !self.derived.index.has_demanding() {
-                    // What one of them may not have, none of them may.
-                    break;
+            for group in self.derived.fleet.groups(cohort) {
+                let mut from = 0;
+                while let Some((position, agent)) =
+                    self.derived.fleet.next_idle(&self.facts, group, from)
+                    && self.derived.appetite(&self.facts, group.cohort) & offered != 0
+                {
+                    from = position + 1;
+                    if self.take_from_others(agent, actions) {
+                        self.mark_agent(agent);
+                    } else if !self.derived.index.has_demanding() {
+                        // What one of them may not have, none of them may.
+                        break;
+                    }
                 }
             }
         }
@@ -218,15 +220,17 @@ impl Scheduler {
     /// Another task may be asked back: for whoever is idle and waits for that.
     fn ask_back_for_idle(&mut self, actions: &mut Vec<Action>) {
         for cohort in (0..self.facts.agents.cohorts().len()).map(CohortRef::new) {
-            let mut from = 0;
-            while let Some((position, agent)) =
-                self.derived.fleet.next_idle(&self.facts, cohort, from)
-            {
-                from = position + 1;
-                let asked = self.ask_back_for(agent, actions);
-                if asked == Some(false) && !self.derived.index.has_demanding() {
-                    // What one of them may not have, none of them may.
-                    break;
+            for group in self.derived.fleet.groups(cohort) {
+                let mut from = 0;
+                while let Some((position, agent)) =
+                    self.derived.fleet.next_idle(&self.facts, group, from)
+                {
+                    from = position + 1;
+                    let asked = self.ask_back_for(agent, actions);
+                    if asked == Some(false) && !self.derived.index.has_demanding() {
+                        // What one of them may not have, none of them may.
+                        break;
+                    }
                 }
             }
         }
@@ -359,6 +363,9 @@ impl Scheduler {
             let Some(task) = self.loot_of(victim, thief, order, shares) else {
                 break;
             };
+            if self.is_faster(victim, thief) {
+                break; // It would end there sooner than behind the first one here.
+            }
             self.move_off_queue(task);
             self.enqueue(task, thief, Reason::Stolen(from), actions);
         }

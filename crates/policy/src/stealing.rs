@@ -12,6 +12,7 @@ use loxley_model::{AgentId, Priority, Span};
 use crate::admission::{Admission, Bar, Shares};
 use crate::derived::Derived;
 use crate::facts::sort_of;
+use crate::faster::ASKED_MAX;
 use crate::queue::StealOrder;
 use crate::refs::{AgentRef, CohortRef, TaskRef};
 use crate::tasks::State;
@@ -41,6 +42,28 @@ struct Search {
     spare: u32,
     order: StealOrder,
     reach: Reach,
+    /// Whether is left to faster agents what they end sooner.
+    leaves: bool,
+}
+
+/// What an idle agent leaves to faster ones while it looks for something to do.
+#[derive(Debug, Default)]
+struct LeftToFaster {
+    /// How many of a group it has left something to.
+    asked: u32,
+    /// How long the shortest of what it left would have taken it.
+    patience: Option<Span>,
+}
+
+impl LeftToFaster {
+    /// Notes whether something is left, which would have taken so long.
+    fn note(&mut self, span: Option<Span>) -> bool {
+        if let Some(span) = span {
+            self.asked += 1;
+            self.patience = Some(self.patience.map_or(span, |least| least.min(span)));
+        }
+        span.is_some()
+    }
 }
 
 impl Scheduler {
@@ -118,6 +141,7 @@ impl Scheduler {
                     spare,
                     order,
                     reach,
+                    leaves: theft != Theft::Explicit,
                 };
                 let found = self.search_loot(thief, appetite, search, shares);
                 if found.is_some() {
@@ -146,32 +170,49 @@ impl Scheduler {
             mut spare,
             order,
             reach,
+            leaves,
         } = search;
+        let mut left = LeftToFaster::default();
         for cohort in (0..self.facts.agents.cohorts().len()).map(CohortRef::new) {
-            let victims = self.derived.fleet.victims(&self.facts, cohort);
-            let all = victims.best();
-            if all.queue_len <= above || !all.has(appetite, reach) {
-                continue;
-            }
-            // The tree is lent out while the queues of its agents are looked into.
-            let tree = core::mem::take(victims);
-            let longest = tree.longest(appetite, reach, above, &mut |position| {
-                let Some(victim) = self.facts.agents.cohort(cohort).members[position] else {
-                    return false;
-                };
-                let loot = (victim != thief)
-                    .then(|| self.loot_of(victim, thief, order, shares))
-                    .flatten();
-                let Some(task) = loot else { return false };
-                if spare > 0 && self.was_just_robbed(victim) {
-                    spare -= 1;
-                    return false;
+            for group in self.derived.fleet.groups(cohort) {
+                let victims = self.derived.fleet.victims(&self.facts, group);
+                let all = victims.best();
+                if all.queue_len <= above || !all.has(appetite, reach) {
+                    continue;
                 }
-                best = Some((victim, task));
-                true
-            });
-            *self.derived.fleet.victims(&self.facts, cohort) = tree;
-            above = longest.unwrap_or(above);
+                // The tree is lent out while the queues of its agents are looked into.
+                let tree = core::mem::take(victims);
+                left.asked = 0;
+                let longest = tree.longest(appetite, reach, above, &mut |position| {
+                    let Some(victim) = self.facts.agents.cohort(group.cohort).members[position]
+                    else {
+                        return false;
+                    };
+                    if left.asked >= ASKED_MAX {
+                        return true; // The longest queues end sooner: so do the others.
+                    }
+                    let loot = (victim != thief)
+                        .then(|| self.loot_of(victim, thief, order, shares))
+                        .flatten();
+                    let Some(task) = loot else { return false };
+                    if leaves && left.note(self.leaves_queued(task, thief, victim)) {
+                        return false;
+                    }
+                    if spare > 0 && self.was_just_robbed(victim) {
+                        spare -= 1;
+                        return false;
+                    }
+                    best = Some((victim, task));
+                    true
+                });
+                *self.derived.fleet.victims(&self.facts, group) = tree;
+                if left.asked < ASKED_MAX {
+                    above = longest.unwrap_or(above);
+                }
+            }
+        }
+        if let Some(patience) = left.patience.filter(|_| best.is_none()) {
+            self.look_again_after(thief, patience);
         }
         best
     }
@@ -228,20 +269,35 @@ impl Scheduler {
         }
         let appetite = self.appetite_of(thief);
         let (mut above, mut best) = (0, None);
+        let mut left = LeftToFaster::default();
         for cohort in (0..self.facts.agents.cohorts().len()).map(CohortRef::new) {
-            let backlogs = core::mem::take(self.derived.fleet.backlogs(&self.facts, cohort));
-            let longest = backlogs.longest(appetite, Reach::Any, above, &mut |position| {
-                let holder = self.facts.agents.cohort(cohort).members[position];
-                let holder = holder.filter(|holder| *holder != thief);
-                let loot = holder.and_then(|holder| self.unstarted_loot(holder, thief));
-                best = loot.or(best);
-                loot.is_some()
-            });
-            *self.derived.fleet.backlogs(&self.facts, cohort) = backlogs;
-            above = longest.unwrap_or(above);
+            for group in self.derived.fleet.groups(cohort) {
+                let backlogs = core::mem::take(self.derived.fleet.backlogs(&self.facts, group));
+                left.asked = 0;
+                let longest = backlogs.longest(appetite, Reach::Any, above, &mut |position| {
+                    if left.asked >= ASKED_MAX {
+                        return true;
+                    }
+                    let holder = self.facts.agents.cohort(group.cohort).members[position];
+                    let holder = holder.filter(|holder| *holder != thief);
+                    let loot = holder.and_then(|holder| {
+                        let task = self.unstarted_loot(holder, thief)?;
+                        let is_left = left.note(self.leaves_in_hand(task, thief, holder));
+                        (!is_left).then_some(task)
+                    });
+                    best = loot.or(best);
+                    loot.is_some()
+                });
+                *self.derived.fleet.backlogs(&self.facts, group) = backlogs;
+                if left.asked < ASKED_MAX {
+                    above = longest.unwrap_or(above);
+                }
+            }
         }
-        if let Some(task) = best {
-            self.retract(task, Some(thief), false, actions);
+        match (best, left.patience) {
+            (Some(task), _) => self.retract(task, Some(thief), false, actions),
+            (None, Some(patience)) => self.look_again_after(thief, patience),
+            (None, None) => {}
         }
         Some(best.is_some())
     }
@@ -345,7 +401,9 @@ impl Scheduler {
                 match task.state {
                     State::Queued if bar.is_none() => {
                         let len = self.derived.fleet.hand(task.agent).queue.len();
-                        if task.agent == agent || (robbed && len > self.robbed_above()) {
+                        let is_left = self.leaves_work_to(agent, task.agent);
+                        if task.agent == agent || (robbed && len > self.robbed_above() && !is_left)
+                        {
                             return Err("an agent idles beside a queued task that it could start");
                         }
                     }
@@ -360,6 +418,7 @@ impl Scheduler {
                             && hand.backlog(holder) > 0
                             && holder.is_alive()
                             && !task.is_on_its_way()
+                            && !self.leaves_work_to(agent, task.agent)
                         {
                             return Err("an agent idles beside a task in another's hands");
                         }

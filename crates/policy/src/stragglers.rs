@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use loxley_model::{AgentId, Failure, Lease, Priority, Span, Time};
 
 use crate::admission::Shares;
-use crate::fleet::InHand;
+use crate::fleet::{GroupRef, InHand};
 use crate::leases::Held;
 use crate::queue::StealOrder;
 use crate::refs::{AgentRef, CohortRef, TaskRef};
@@ -287,10 +287,12 @@ impl Scheduler {
             .admission_class(admission_class)
             .capability;
         let cohorts: Vec<CohortRef> = self.capable(class).iter().map(|(c, _)| *c).collect();
-        for cohort in cohorts {
+        let fleet = &self.derived.fleet;
+        let groups: Vec<GroupRef> = cohorts.into_iter().flat_map(|c| fleet.groups(c)).collect();
+        for group in groups {
             let mut from = 0;
             while let Some((position, agent)) =
-                self.derived.fleet.next_idle(&self.facts, cohort, from)
+                self.derived.fleet.next_idle(&self.facts, group, from)
             {
                 from = position + 1;
                 if agent != holder && self.bar(agent, admission_class, Shares::Ignored).is_none() {

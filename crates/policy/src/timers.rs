@@ -31,6 +31,8 @@ pub(crate) enum Alarm {
     Deadline(TaskId),
     /// A task has been held too long.
     HoldLimit(TaskId),
+    /// An agent that left tasks to faster ones looks whether that still holds.
+    LookAgain(AgentId, u32),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -69,6 +71,16 @@ impl Timers {
             return None;
         }
         self.heap.pop().map(|Reverse((at, _, alarm))| (at, alarm))
+    }
+
+    /// The agents, with their incarnations, that are to look again.
+    pub(crate) fn who_looks_again(&self) -> impl Iterator<Item = (AgentId, u32)> {
+        self.heap
+            .iter()
+            .filter_map(|Reverse((_, _, alarm))| match alarm {
+                Alarm::LookAgain(id, incarnation) => Some((*id, *incarnation)),
+                _ => None,
+            })
     }
 
     /// Whether it is time to sweep.

@@ -297,6 +297,8 @@ pub enum Obstacle {
     },
     /// Its agent has no free slot.
     AgentBusy(AgentId),
+    /// Another agent is idle, but this one is so much faster that it will end the task sooner.
+    FasterAgent(AgentId),
     /// Its agent has a free slot but not enough free resources.
     NoRoom(AgentId),
     /// It is protected: an urgent task is not stolen.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use loxley_balance::Rng;
 use loxley_model::Dispatch;
+use loxley_policy::Matching;
 
 use crate::costs::Costs;
 use crate::deque_world;
@@ -127,6 +128,8 @@ impl Question {
         let load = FleetLoad::Graph(Arc::clone(&self.workload));
         let mut setup = FleetSetup::new(self.speeds.len(), load);
         setup.costs = costs;
+        // As a server and `loxley run` place tasks.
+        setup.config.capabilities.matching_strategy = Matching::EarliestFinish;
         // One copy of each task: what is compared is the order.
         setup.config.speculation.enabled = false;
         for (agent, &speed) in setup.agents.iter_mut().zip(&self.speeds) {

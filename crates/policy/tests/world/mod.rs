@@ -647,8 +647,12 @@ impl World {
     /// No agent with an open request idles while there is work that it may have.
     fn check_nobody_idles(&self, input: &Input) {
         let rules = &self.config.work_stealing;
-        let stealing =
-            rules.steal_below_busy && rules.min_tasks_to_steal <= 1 && self.config.strategy.pulls();
+        // Where speeds count, a task may wait for somebody faster; `verify` says how long.
+        let knows_speeds = self.config.capabilities.matching_strategy == Matching::EarliestFinish;
+        let stealing = rules.steal_below_busy
+            && rules.min_tasks_to_steal <= 1
+            && self.config.strategy.pulls()
+            && !knows_speeds;
         let plain = |entry: &Entry| entry.spec.kind.needs.is_empty();
         if !self.tasks.values().all(plain) {
             return;
