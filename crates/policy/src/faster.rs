@@ -30,11 +30,8 @@ const PATIENCE_MAX: Span = Span::from_secs(10);
 /// So many tasks in hand are looked at; with more slots, these stand for all.
 const LOOKS_MAX: usize = 16;
 
-/// A queue is long that holds so many times what is in hand.
-const LONG_QUEUE: u128 = 16;
-
 /// So many faster agents are asked whether they will end their tasks sooner, before their like are left alone.
-pub(crate) const ASKED_MAX: u32 = 8;
+pub(crate) const ASKED_MAX: u32 = 4;
 
 /// How fast an agent is known to be (as it said, and as was learned since), in steps of about a third. All are the
 /// same where it does not count.
@@ -96,7 +93,7 @@ impl Scheduler {
         if hand.unknown_costs > 0 {
             return None;
         }
-        self.leaves(task, slow, fast, hand.queued_cost as f64)
+        self.leaves(task, slow, fast, nanos(hand.queued_cost))
     }
 
     /// The same for a task in the hands of `fast` that it has not started.
@@ -159,13 +156,16 @@ impl Scheduler {
         self.marks.offer(ClassBits::MAX);
     }
 
-    /// What is known of an agent's speed may have changed. Others that left tasks to it, or to which it left some,
-    /// are asked again.
+    /// What is known of an agent's speed may have changed. If it is slower than was known, others that left tasks to
+    /// it are asked again.
     pub(crate) fn agent_learned(&mut self, agent: AgentRef) {
         let before = self.derived.fleet.hand(agent).pace;
         self.derived.fleet.agent_changed(&self.facts, agent);
-        if self.derived.fleet.hand(agent).pace != before {
-            self.marks.offer(ClassBits::MAX);
+        let hand = self.derived.fleet.hand(agent);
+        if hand.pace < before {
+            let queued = hand.queue.any_classes();
+            self.marks.offer(queued);
+            self.marks.ask_back();
         }
     }
 }
@@ -203,16 +203,21 @@ pub(crate) fn expected_wait(facts: &Facts, hand: &Hand, agent: &Agent, task: Tas
         return 0;
     }
     let speed = known_speed(agent);
-    // Behind a long queue it does not matter how far each task in hand is.
-    let is_long = hand.queued_cost / LONG_QUEUE > hand.held_cost;
-    let in_hand = (!is_long)
-        .then(|| left_in_hand(facts, hand, speed))
-        .flatten();
-    let in_hand = in_hand.unwrap_or_else(|| hand.held_cost as f64 / 2.0 / speed);
+    let in_hand = match hand.has_long_queue() {
+        // How far each task in hand is does not matter then.
+        true => None,
+        false => left_in_hand(facts, hand, speed),
+    };
+    let in_hand = in_hand.unwrap_or_else(|| nanos(hand.held_cost / 2) / speed);
     let this = &facts.tasks[task];
     let ahead = hand.queue.cost_ahead(&facts.tasks, this);
-    let ahead = ahead.map_or(hand.queued_cost as f64, |ahead| ahead as f64);
+    let ahead = nanos(ahead.unwrap_or(hand.queued_cost));
     ((in_hand + ahead / speed) / f64::from(agent.slots)) as u64
+}
+
+/// As a number to reckon with: sums are seldom so large that they need all their bits.
+fn nanos(sum: u128) -> f64 {
+    u64::try_from(sum).unwrap_or(u64::MAX) as f64
 }
 
 #[cfg(test)]

@@ -77,6 +77,11 @@ impl Hand {
         self.in_hand.len() as u32 - self.gone
     }
 
+    /// Whether its queue holds many times what it has in hand.
+    pub(crate) fn has_long_queue(&self) -> bool {
+        self.queued_cost >> 4 > self.held_cost
+    }
+
     /// Whether it holds nothing at all.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0 && self.queue.is_empty()

@@ -205,14 +205,23 @@ impl Scheduler {
                 compare(holder, *skill_match);
             }
             for group in fleet.groups(*cohort) {
+                let ranking = fleet.ranking(group);
+                let Some(first) = ranking.best() else {
+                    continue;
+                };
+                let first = members[first].expect("only members are ranked");
+                let hand = fleet.hand(first);
+                // Who can begin at once is as good as any other, and long queues tell themselves whose is shortest.
+                if compare(first, *skill_match) == 0 || hand.has_long_queue() {
+                    continue;
+                }
                 let mut seen = 0;
-                fleet.ranking(group).visit_best_first(&mut |position, _| {
+                ranking.visit_best_first(&mut |position, _| {
                     if seen == CANDIDATES {
                         return false;
                     }
                     seen += 1;
                     let agent = members[position].expect("only members are ranked");
-                    // Whoever can begin at once is as good as those behind it.
                     compare(agent, *skill_match) > 0
                 });
             }

@@ -134,7 +134,11 @@ impl Scheduler {
             reach = Reach::Any;
         }
         let appetite = self.appetite_of(thief);
+        let mut spared = false;
         for spare in [8, 0] {
+            if spare == 0 && !spared {
+                break; // Nobody was passed over: looking again finds the same.
+            }
             for above in [Some(busy), anybody].into_iter().flatten() {
                 let search = Search {
                     above,
@@ -143,10 +147,11 @@ impl Scheduler {
                     reach,
                     leaves: theft != Theft::Explicit,
                 };
-                let found = self.search_loot(thief, appetite, search, shares);
+                let (found, left) = self.search_loot(thief, appetite, search, shares);
                 if found.is_some() {
                     return found;
                 }
+                spared |= left < spare;
             }
         }
         None
@@ -157,13 +162,14 @@ impl Scheduler {
         self.derived.appetite(&self.facts, cohort)
     }
 
+    /// The victim with the longest queue and what to take from it; and how many more could have been spared.
     fn search_loot(
         &mut self,
         thief: AgentRef,
         appetite: ClassBits,
         search: Search,
         shares: Shares,
-    ) -> Option<(AgentRef, TaskRef)> {
+    ) -> (Option<(AgentRef, TaskRef)>, u32) {
         let mut best: Option<(AgentRef, TaskRef)> = None;
         let Search {
             mut above,
@@ -214,7 +220,7 @@ impl Scheduler {
         if let Some(patience) = left.patience.filter(|_| best.is_none()) {
             self.look_again_after(thief, patience);
         }
-        best
+        (best, spare)
     }
 
     fn was_just_robbed(&self, victim: AgentRef) -> bool {

@@ -118,6 +118,7 @@ pub fn setup(seed: u64) -> FleetSetup {
         faults: root.child("faults"),
         deaths: root.child("deaths"),
         is_calm: root.child("calm").chance(0.2),
+        has_speeds: root.child("speeds").chance(0.5),
     };
     let skill_count = makers.size.below(4) as u32;
     let skill_count = if makers.is_calm { 0 } else { skill_count };
@@ -155,6 +156,8 @@ struct Makers {
     deaths: Rng,
     /// Whether nothing goes wrong.
     is_calm: bool,
+    /// Whether agents are unequally fast, also where nothing goes wrong.
+    has_speeds: bool,
 }
 
 /// An agent that can do everything, from the moment the storm is over.
@@ -199,8 +202,10 @@ impl Makers {
             agent.joins = rng.below(STORM / 2);
         }
         if self.is_calm {
-            agent.spec.speed = 1.0;
-            agent.true_speed = 1.0;
+            if !self.has_speeds {
+                agent.spec.speed = 1.0;
+            }
+            agent.true_speed = agent.spec.speed;
             agent.failure = 0.0;
             agent.straggler = (0.0, 1.0);
         }
@@ -310,9 +315,10 @@ impl Makers {
             config.work_stealing.steal_below_busy = true;
             config.work_stealing.min_tasks_to_steal = 1;
             config.priority.rescue_high_priority = true;
-            config.quotas.user_shares = false;
-            // Nobody keeps room for a large task that was passed often.
-            config.quotas.backfill_limit = u32::MAX;
+            if rng.child("backfill").chance(0.5) {
+                // Nobody keeps room for a large task that was passed often.
+                config.quotas.backfill_limit = u32::MAX;
+            }
             config.quotas.reserved_slots = 0;
         }
         config

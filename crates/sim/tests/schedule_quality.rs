@@ -139,6 +139,41 @@ fn on_scientific_workflows_ours_equals_list_scheduling() {
     assert_near_list_scheduling(&ratios);
 }
 
+/// What counts as near HEFT, which knows the whole graph beforehand, in the geometric mean.
+const NEAR_HEFT: f64 = 1.10;
+
+#[test]
+fn with_half_of_the_fleet_four_times_slower_ours_is_near_heft() {
+    let name = "with_half_of_the_fleet_four_times_slower_ours_is_near_heft";
+    let Some(data) = shared_data::folder(name) else {
+        return;
+    };
+    println!("÷ bound                 b-level    HEFT    ours    on request  blind   stealing");
+    for (folder, processors) in [
+        ("stg/50", 4),
+        ("stg/50", 16),
+        ("wfinstances", 4),
+        ("wfinstances", 16),
+    ] {
+        let rows: Vec<(Makespans, u64)> = graphs(&data.join(folder))
+            .iter()
+            .map(|(_, workload)| {
+                let question = Question::new(workload, processors, 1).with_slow_half(4.0);
+                let row = question.makespans();
+                (row, row.lower_bound)
+            })
+            .collect();
+        let [list, heft, ours, on_request, blind, stealing] = means(&rows);
+        println!(
+            "{folder:11} P = {processors:3}   {list:.4}  {heft:.4}  {ours:.4}  {on_request:.4}      {blind:.4}  {stealing:.4}"
+        );
+        for ours in [ours, on_request] {
+            assert!(ours <= heft * NEAR_HEFT, "{ours} against {heft}");
+            assert!(ours <= list * TOLERANCE, "{ours} against {list}");
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn reference_schedules_are_schedules_and_no_plan_gets_longer_where_costs_are_true(

@@ -1,13 +1,14 @@
 //! No agent stands idle while a task waits that it could start [S6].
 //!
-//! Only where every moment adds up and no switch allows it: messages arrive at once, nobody fails, agents are equally
-//! fast, and neither shares nor reserved slots nor room kept for large tasks nor a strict rule of stealing keep a
-//! task back.
+//! Only where every moment adds up and no switch allows it: messages arrive at once, nobody fails, agents are as fast
+//! as they say, and neither reserved slots nor room kept for large tasks nor a strict rule of stealing keep a task back.
+//! Users' shares do not either: nobody idles for them. Where placement knows speeds, a task may wait for a faster agent
+//! that is busy.
 
 use std::sync::Arc;
 
 use loxley_model::{Fallback, TaskId};
-use loxley_policy::Strategy;
+use loxley_policy::{Matching, Strategy};
 
 use crate::checkers::{Books, Violation};
 use crate::fleet::{Fault, FleetSetup, FleetTasks};
@@ -24,6 +25,8 @@ pub struct Idle {
     dependents: Vec<Vec<u64>>,
     /// Tasks that are submitted and neither run nor are over.
     waiting: Vec<u64>,
+    /// Whether a task may wait for somebody faster.
+    knows_speeds: bool,
     last: Nanos,
 }
 
@@ -31,6 +34,7 @@ pub struct Idle {
 struct Agent {
     up: bool,
     free_slots: u32,
+    speed: f64,
     /// What is left of its memory; none if it is endless.
     memory: Option<u64>,
 }
@@ -46,7 +50,7 @@ impl Idle {
     /// Books for this fleet, if the claim holds of it.
     #[must_use]
     pub fn new(setup: &FleetSetup, tasks: &Arc<FleetTasks>) -> Option<Self> {
-        let holds = is_exact(setup) && nothing_keeps_back(setup);
+        let holds = is_exact(setup) && nothing_keeps_back(setup, tasks);
         holds.then(|| {
             let mut entries = vec![Entry::default(); tasks.len()];
             let mut dependents = vec![Vec::new(); tasks.len()];
@@ -68,6 +72,8 @@ impl Idle {
                 entries,
                 dependents,
                 waiting: Vec::new(),
+                knows_speeds: setup.config.capabilities.matching_strategy
+                    == Matching::EarliestFinish,
                 last: 0,
             }
         })
@@ -81,7 +87,7 @@ impl Idle {
     /// Everything that belongs to the last moment has happened.
     fn check(&mut self) {
         for (number, agent) in self.agents.iter().enumerate() {
-            if !agent.up || agent.free_slots == 0 {
+            if !agent.up || agent.free_slots == 0 || self.may_leave(agent) {
                 continue;
             }
             let startable = self.waiting.iter().find(|&&task| {
@@ -95,6 +101,13 @@ impl Idle {
                 format!("agent {number} has a free slot, and task {task} waits")
             });
         }
+    }
+
+    /// Whether some agent is busy that is noticeably faster, and that counts.
+    fn may_leave(&self, idle: &Agent) -> bool {
+        let is_faster = |other: &Agent| other.up && other.speed >= idle.speed * 1.3;
+        let mut others = self.agents.iter();
+        self.knows_speeds && others.any(|other| is_faster(other) && other.free_slots == 0)
     }
 
     fn hold(&mut self, worker: u32, task: u64, starts: bool) {
@@ -116,6 +129,7 @@ impl Agent {
         Self {
             up: false,
             free_slots: setup.spec.slots,
+            speed: setup.true_speed,
             memory: (memory > 0).then_some(memory),
         }
     }
@@ -127,15 +141,12 @@ pub(super) fn is_exact(setup: &FleetSetup) -> bool {
     setup.network.is_instant() && setup.faults.iter().all(|(_, fault)| harmless(fault))
 }
 
-fn nothing_keeps_back(setup: &FleetSetup) -> bool {
+fn nothing_keeps_back(setup: &FleetSetup, tasks: &FleetTasks) -> bool {
     let config = &setup.config;
-    let speed = setup.agents[0].spec.speed;
     let is_plain = |agent: &crate::fleet::AgentSetup| {
-        agent.true_speed == speed
-            && agent.spec.speed == speed
-            && agent.failure == 0.0
-            && agent.straggler.0 == 0.0
+        agent.true_speed == agent.spec.speed && agent.failure == 0.0 && agent.straggler.0 == 0.0
     };
+    let has_large = tasks.specs().any(|spec| !spec.kind.needs.is_empty());
     let has_skills = setup
         .agents
         .iter()
@@ -144,9 +155,8 @@ fn nothing_keeps_back(setup: &FleetSetup) -> bool {
         && config.work_stealing.steal_below_busy
         && config.work_stealing.min_tasks_to_steal == 1
         && (config.priority.rescue_high_priority || !config.priority.preserve_high_priority)
-        && !config.quotas.user_shares
         && config.quotas.reserved_slots == 0
-        && config.quotas.backfill_limit == u32::MAX
+        && (config.quotas.backfill_limit == u32::MAX || !has_large)
         && !has_skills
         && setup.agents.iter().all(is_plain)
 }

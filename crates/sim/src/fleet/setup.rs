@@ -423,7 +423,7 @@ impl FleetTasks {
     }
 
     /// All tasks in the order of their ids.
-    pub(super) fn specs(&self) -> impl Iterator<Item = &TaskSpec> {
+    pub(crate) fn specs(&self) -> impl Iterator<Item = &TaskSpec> {
         self.submissions.iter().flat_map(|one| one.tasks.iter())
     }
 
