@@ -25,6 +25,8 @@ pub struct Question {
     pub speeds: Vec<f64>,
     /// What everybody is told of the costs.
     pub costs: Costs,
+    /// How the real scheduler places tasks.
+    pub matching: Matching,
     /// For wrong costs, and for those who leave something to chance.
     pub seed: u64,
 }
@@ -60,13 +62,16 @@ impl Question {
             workload: Arc::clone(workload),
             speeds: vec![1.0; processors],
             costs: Costs::Exact,
+            matching: Matching::default(),
             seed,
         }
     }
 
-    /// The same with every second processor this much slower.
+    /// The same with every second processor this much slower, and a scheduler that is configured for that: it places
+    /// tasks by their earliest finish.
     #[must_use]
     pub fn with_slow_half(mut self, factor: f64) -> Self {
+        self.matching = Matching::EarliestFinish;
         for speed in self.speeds.iter_mut().skip(1).step_by(2) {
             *speed = 1.0 / factor;
         }
@@ -128,8 +133,7 @@ impl Question {
         let load = FleetLoad::Graph(Arc::clone(&self.workload));
         let mut setup = FleetSetup::new(self.speeds.len(), load);
         setup.costs = costs;
-        // As a server and `loxley run` place tasks.
-        setup.config.capabilities.matching_strategy = Matching::EarliestFinish;
+        setup.config.capabilities.matching_strategy = self.matching;
         // One copy of each task: what is compared is the order.
         setup.config.speculation.enabled = false;
         for (agent, &speed) in setup.agents.iter_mut().zip(&self.speeds) {
