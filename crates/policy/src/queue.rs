@@ -325,37 +325,18 @@ impl Queue {
             && self.levels().all(fronts_are_first)
     }
 
-    /// What the tasks cost that would come before this one, as far as the first few tell; nothing if it would come
-    /// behind them.
+    /// What the tasks cost that would come before this one; nothing if there are too many to look at. How the queue
+    /// lies in memory makes no difference.
     pub(crate) fn cost_ahead(&self, tasks: &Tasks, this: &Task) -> Option<u128> {
-        const LOOKS_MAX: usize = 16;
-        let (priority, key) = (this.priority.index(), this.key());
-        let levels = self.levels.as_deref()?;
-        // With nothing of another priority, the last one mostly tells.
-        let is_alone = self.occupied == 1 << priority;
-        if is_alone && levels[priority].mixed.is_behind(key) {
+        const LOOKS_MAX: u32 = 16;
+        if self.len > LOOKS_MAX {
             return None;
         }
-        let (mut cost, mut looks) = (0, 0);
-        for level in levels[priority..].iter().rev() {
-            if level.split.is_some() {
-                return None;
-            }
-            let sorted = level.mixed.sorted.iter();
-            let fresh = sorted.filter(|entry| is_fresh(tasks, **entry));
-            let strays = level.mixed.strays().map(|(_, entry)| entry);
-            for entry in fresh.take(LOOKS_MAX).chain(strays.take(LOOKS_MAX)) {
-                let other = &tasks[entry.task];
-                if other.priority > this.priority || other.key() < key {
-                    looks += 1;
-                    cost += u128::from(other.queue_cost().0);
-                }
-            }
-            if looks >= LOOKS_MAX {
-                return None;
-            }
-        }
-        Some(cost)
+        let strands = self.levels().flat_map(Level::strands);
+        let queued = strands.flat_map(|strand| strand.tasks(tasks));
+        let others = queued.map(|task| &tasks[task]);
+        let ahead = others.filter(|other| other.fleet_order() < this.fleet_order());
+        Some(ahead.map(|other| u128::from(other.queue_cost().0)).sum())
     }
 
     /// How many tasks come before `task`, which must be on this queue.
@@ -597,12 +578,6 @@ impl Strand {
         }
         self.sorted.clear();
         self.last_key = OrderKey::LEAST;
-    }
-
-    /// Whether whatever has this key comes after all of it.
-    fn is_behind(&self, key: OrderKey) -> bool {
-        let stray = self.strays().next_back();
-        self.len > 0 && self.last_key < key && stray.is_none_or(|(last, _)| *last < key)
     }
 
     fn strays(&self) -> impl DoubleEndedIterator<Item = &(OrderKey, Entry)> {
