@@ -124,6 +124,10 @@ export interface Figures {
   tasks_stolen?: number;
   steal_rate?: number;
   steal_mean_sec?: number;
+  waits?: { priority: number; tasks: number; p50_sec?: number; p99_sec?: number }[];
+  users?: { user: string; tasks: number; wait_mean_sec?: number; busy_sec: number; share?: number }[];
+  deadlines_met: number;
+  deadlines_missed: number;
 }
 export interface Problem {
   severity: string;

@@ -2,7 +2,8 @@
 
 import uPlot from "uplot";
 import * as api from "./api";
-import { count, duration, h, moment, text } from "./dom";
+import { bytes, count, duration, h, moment, sync, text } from "./dom";
+import { isHere } from "./fleet";
 import { showFigures } from "./jobs";
 import { problems } from "./health";
 import type { View } from "./main";
@@ -35,12 +36,50 @@ const CHARTS: Chart[] = [
   { title: "Journal", lines: [["commit_sec", "seconds a commit", "purple"]] },
 ];
 
+const share = (value: number) => `${(value * 100).toFixed(1)} %`;
+
+/** What agents say of their machines: the name in the API, what people read, how it is shown. */
+const VITALS: [string, string, (value: number) => string][] = [
+  ["load", "load", (value) => value.toFixed(2)],
+  ["cpu_pressure", "waiting for processors", share],
+  ["memory_pressure", "waiting for memory", share],
+  ["io_pressure", "waiting for disks", share],
+  ["memory_available_bytes", "free memory", bytes],
+  ["context_switches_per_sec", "context switches a second", (value) => count(Math.round(value))],
+  ["temperature_celsius", "hottest sensor", (value) => `${value.toFixed(0)} °C`],
+  ["power_watts", "power", (value) => `${value.toFixed(1)} W`],
+];
+
+function table(caption: string, columns: string[], body: HTMLElement): HTMLElement {
+  return h(
+    "div",
+    { class: "scroll" },
+    h("table", {}, h("caption", { class: "sr" }, caption), h("thead", {}, h("tr", {}, ...columns.map((name) => h("th", { scope: "col" }, name)))), body),
+  );
+}
+
+/** Rows of text, the first of each its name. */
+function fill(body: HTMLElement, rows: string[][], none: string): void {
+  sync(
+    body,
+    rows.length === 0 ? [[none]] : rows,
+    (row) => row[0]!,
+    (row) => h("tr", {}, h("th", { scope: "row" }), ...row.slice(1).map(() => h("td", { class: "number" }))),
+    (element, row) => row.forEach((cell, place) => text(element.children[place]!, cell)),
+  );
+}
+
 export const balance: View = (main, session) => {
   const now = h("dl", { class: "figures", "aria-label": "The last minutes" });
   const note = h("p", { class: "quiet" });
   const health = h("div", { class: "health" });
   const healthy = h("p", { class: "quiet" });
   const waits = h("tbody", {});
+  const priorities = h("tbody", { id: "priorities" });
+  const users = h("tbody", { id: "users" });
+  const hardware = h("tbody", { id: "hardware" });
+  const deadlines = h("p", { id: "deadlines" });
+  const unsaid = h("p", { class: "quiet" });
   const charts = h("div", { class: "charts" });
   main.append(
     h("h1", {}, "Balance"),
@@ -49,10 +88,19 @@ export const balance: View = (main, session) => {
     h("h2", {}, "Health"),
     health,
     healthy,
+    h("h2", {}, "Waits by priority"),
+    table("From being ready to being given to an agent, in the last minutes", ["priority", "given to agents", "half waited at most", "99 in 100 at most"], priorities),
+    h("h2", {}, "Users' shares"),
+    table("What each user had of the fleet in the last minutes", ["user", "given to agents", "waited on average", "slot time", "share"], users),
+    h("h2", {}, "Deadlines"),
+    deadlines,
+    h("h2", {}, "Machines"),
+    table("What agents say of their machines", ["agent", ...VITALS.map(([, name]) => name)], hardware),
+    unsaid,
     h("h2", {}, "Over time"),
     charts,
     h("h2", {}, "From queued to started"),
-    h("div", { class: "scroll" }, h("table", {}, h("caption", { class: "sr" }, "How long tasks waited on queues"), h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "at most"), h("th", { scope: "col" }, "tasks"), h("th", { scope: "col" }, "share"))), waits)),
+    table("How long tasks waited on queues", ["at most", "tasks", "share"], waits),
   );
   const drawn = CHARTS.map((chart) => draw(charts, chart));
   const resize = new ResizeObserver(() => {
@@ -63,9 +111,10 @@ export const balance: View = (main, session) => {
   const redraw = () => drawn.forEach((one) => one.plot.redraw());
   dark.addEventListener("change", redraw);
   const stop = api.repeat(2000, async (signal) => {
-    const [figures, found, server, samples] = await Promise.all([
+    const [figures, found, agents, server, samples] = await Promise.all([
       api.get<api.Figures>("/v1/figures", signal),
       api.get<api.Health>("/v1/health", signal),
+      api.get<api.Agent[]>("/v1/agents", signal),
       api.get<api.Server & { fleet: { wait_histogram: [number, number][]; waits_total: number } }>("/v1/server", signal),
       api.get<Samples>("/v1/figures/history?points=600", signal),
     ]);
@@ -74,6 +123,28 @@ export const balance: View = (main, session) => {
     problems(health, found, session);
     text(healthy, found.problems.length === 0 ? "Nothing is wrong." : "");
     for (const one of drawn) one.show(samples);
+    const seconds = (value: number | undefined) => (value === undefined ? "–" : duration(value));
+    fill(priorities, (figures.waits ?? []).map((one) => [String(one.priority), count(one.tasks), seconds(one.p50_sec), seconds(one.p99_sec)]), "No task was given to an agent in the last minutes.");
+    fill(
+      users,
+      (figures.users ?? []).map((one) => [one.user, count(one.tasks), seconds(one.wait_mean_sec), duration(one.busy_sec), one.share === undefined ? "–" : `${(one.share * 100).toFixed(1)} %`]),
+      "Nobody had anything of the fleet in the last minutes.",
+    );
+    const { deadlines_met: met, deadlines_missed: missed } = figures;
+    text(
+      deadlines,
+      met + missed === 0
+        ? "No task with a deadline ended in the last minutes."
+        : `${count(met)} of ${count(met + missed)} tasks with a deadline met it in the last minutes; ${count(missed)} did not.`,
+    );
+    const here = agents.filter(isHere);
+    fill(
+      hardware,
+      here.map((agent) => [agent.name, ...VITALS.map(([name, , show]) => (agent.vitals?.[name] === undefined ? "–" : show(agent.vitals[name]!)))]),
+      "No agent is here.",
+    );
+    const silent = VITALS.filter(([name]) => here.length > 0 && here.every((agent) => agent.vitals?.[name] === undefined));
+    text(unsaid, silent.length === 0 ? "" : `No machine says: ${silent.map(([, name]) => name).join(", ")}. What cannot be read is not made up.`);
     const { wait_histogram: histogram, waits_total: total } = server.fleet;
     const rows: [string, number][] = histogram.map(([bound, number]) => [duration(bound), number]);
     rows.push(["any time", total]);

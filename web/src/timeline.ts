@@ -15,6 +15,8 @@ interface Span {
   end_ms: number;
   state: string;
   attempt: number;
+  /** What it is when it is not the last attempt of its task. */
+  kind?: "copy" | "retried" | "outrun" | "given_back" | "lost";
 }
 interface Row {
   id: number;
@@ -32,10 +34,22 @@ interface Answer {
   column_ms: number;
   agents: Row[];
   tasks: number;
+  earlier_attempts: number;
   spans_omitted: number;
+  attempts_pending: boolean;
+  attempts_since_unix_ms?: number;
   next?: number;
   first_unix_ms?: number;
 }
+
+/** What an attempt that is not the last is called, and the sign on it. */
+const KINDS: Record<string, [sign: string, words: string]> = {
+  copy: ["‖", "a second copy"],
+  retried: ["✕", "failed and tried again"],
+  outrun: ["‖", "another copy was first"],
+  given_back: ["⇄", "stopped, and went on elsewhere"],
+  lost: ["?", "lost with its agent"],
+};
 
 const LABEL = 130;
 const AXIS = 24;
@@ -88,7 +102,11 @@ export const timeline: View = (main) => {
       { class: "legend", "aria-label": "Legend" },
       ...["succeeded", "failed", "cancelled", "running"].map((name) => h("li", {}, h("i", { class: `l-${name}` }), name)),
       h("li", {}, "▲ taken from another agent"),
-      h("li", {}, "✕ attempt failed, tried again"),
+      h("li", {}, h("i", { class: "l-earlier" }), "not the last attempt:"),
+      h("li", {}, "✕ failed, tried again"),
+      h("li", {}, "‖ copy"),
+      h("li", {}, "⇄ stopped, went on elsewhere"),
+      h("li", {}, "? lost with its agent"),
       h("li", {}, "↻ not the first attempt"),
       h("li", {}, "⚑ agent came, left or was silent"),
     ),
@@ -136,9 +154,13 @@ export const timeline: View = (main) => {
       marks = found;
       draw();
       table();
-      if (whole.next === undefined) break;
-      const part = await api.get<Answer>(`/v1/timeline?${window}&columns=${columns}&cursor=${whole.next}`, signal);
-      whole = add(whole, part);
+      if (whole.next !== undefined) {
+        const part = await api.get<Answer>(`/v1/timeline?${window}&columns=${columns}&cursor=${whole.next}`, signal);
+        whole = add(whole, part);
+      } else if (whole.attempts_pending && !live) {
+        // The journal is still being read for them; who follows asks again anyway.
+        whole = await api.get<Answer>(`/v1/timeline?${window}&columns=${columns}`, signal);
+      } else break;
     }
   };
 
@@ -162,6 +184,11 @@ export const timeline: View = (main) => {
     );
     const parts = [
       `${count(whole.tasks)} tasks in sight`,
+      whole.earlier_attempts > 0 ? `${count(whole.earlier_attempts)} earlier attempts or copies` : null,
+      whole.attempts_pending ? "the journal is still being read for earlier attempts" : null,
+      whole.attempts_since_unix_ms !== undefined && whole.attempts_since_unix_ms > Math.max(from, whole.first_unix_ms ?? 0) + 1000
+        ? `earlier attempts are known since ${moment(whole.attempts_since_unix_ms)}`
+        : null,
       whole.spans_omitted > 0
         ? `too many to draw one by one: each column says how much of the slots was busy. Zoom in to see single tasks`
         : "each drawn by itself",
@@ -175,6 +202,8 @@ export const timeline: View = (main) => {
     ];
     text(note, `${parts.filter((part) => part !== null).join("; ")}.`);
     note.dataset["tasks"] = String(whole.tasks);
+    note.dataset["earlier"] = String(whole.earlier_attempts);
+    note.dataset["pending"] = String(whole.attempts_pending || whole.next !== undefined);
   };
 
   const colours = () => {
@@ -275,15 +304,27 @@ export const timeline: View = (main) => {
     const tall = (ROW - 6) / Math.max(row.slots, lanes.count, 1);
     row.spans.forEach((one, place) => {
       const { start_ms: begin, end_ms: end, state: kind, attempt } = one;
+      const earlier = one.kind === undefined ? undefined : KINDS[one.kind];
       const left = Math.max(LABEL + 1, x(whole.from_unix_ms + begin));
       const right = Math.min(canvas.clientWidth - 1, x(whole.from_unix_ms + end));
       if (right < LABEL) return;
       const high = top + 1 + lanes.lane[place]! * tall;
       const wide = Math.max(1, right - left - (right - left > 4 ? 1 : 0));
+      const thick = Math.max(1, tall - (tall > 4 ? 1 : 0));
       pen.fillStyle = c[kind as "succeeded"] ?? c.cancelled;
-      pen.fillRect(left, high, wide, Math.max(1, tall - (tall > 4 ? 1 : 0)));
-      if (kind === "failed" && wide > 4 && tall > 3) hatch(pen, c.ground, left, high, wide, tall - 1);
-      if (attempt > 1 && wide > 12 && tall > 9) {
+      // What came to nothing is an outline: the slot was busy, but not with what counts.
+      if (earlier !== undefined && wide > 3 && thick > 3) {
+        pen.globalAlpha = 0.25;
+        pen.fillRect(left, high, wide, thick);
+        pen.globalAlpha = 1;
+        pen.strokeStyle = c[kind as "succeeded"] ?? c.cancelled;
+        pen.strokeRect(left + 0.5, high + 0.5, wide - 1, thick - 1);
+      } else pen.fillRect(left, high, wide, thick);
+      if (kind === "failed" && earlier === undefined && wide > 4 && tall > 3) hatch(pen, c.ground, left, high, wide, tall - 1);
+      if (earlier !== undefined && wide > 12 && tall > 9) {
+        pen.fillStyle = c.ink;
+        pen.fillText(earlier[0], left + 2, high + tall / 2);
+      } else if (attempt > 1 && wide > 12 && tall > 9) {
         pen.fillStyle = c.ground;
         pen.fillText("↻", left + 2, high + tall / 2);
       }
@@ -299,7 +340,6 @@ export const timeline: View = (main) => {
       pen.fillText(sign, left - 5, top + ROW - 9);
     };
     if (mark.event === "task_moved") put("▲", places.get(mark.to ?? -1));
-    else if (mark.event === "task_retried") put("✕", AXIS - ROW + 4);
     else if (mark.event === "agent_joined" || mark.event === "agent_changed") put("⚑", places.get(mark.agent ?? -1));
   };
 
@@ -335,7 +375,9 @@ export const timeline: View = (main) => {
     if (found === null) return;
     const [row, one] = found;
     const took = duration((one.end_ms - one.start_ms) / 1000);
-    text(pointed, `task ${one.task} of job ${one.job} on ${row.name}: ${one.state}, ${took}, attempt ${one.attempt}`);
+    const whose = one.job === 0 ? "" : ` of job ${one.job}`;
+    const what = one.kind === undefined ? one.state : (KINDS[one.kind]?.[1] ?? one.kind);
+    text(pointed, `task ${one.task}${whose} on ${row.name}: ${what}, ${took}, attempt ${one.attempt}`);
   });
   canvas.addEventListener("pointerup", (event) => {
     const click = held !== null && !held.moved;
@@ -416,8 +458,12 @@ function add(one: Answer, other: Answer): Answer {
     ...one,
     agents: [...rows.values()].sort((a, b) => a.id - b.id),
     tasks: one.tasks + other.tasks,
+    earlier_attempts: one.earlier_attempts + other.earlier_attempts,
     spans_omitted: one.spans_omitted + other.spans_omitted,
+    attempts_pending: other.attempts_pending,
   };
+  // Only what has been read is known to be the first.
+  if (other.first_unix_ms !== undefined) whole.first_unix_ms = other.first_unix_ms;
   if (other.next === undefined) delete whole.next;
   else whole.next = other.next;
   return whole;

@@ -231,6 +231,8 @@ tasks:
     await page.locator('[data-fact="exit code"] dd', { hasText: "3" }).waitFor();
     await page.locator(".explain li").first().waitFor();
     const failed = Number(new URL(page.url()).hash.split("/")[1]);
+    // The remedy is a button.
+    await page.locator(".explain").getByRole("button", { name: `Retry task ${failed}` }).waitFor();
     const before = (await ask(page, `/v1/tasks/${failed}`)).body;
     await page.getByRole("button", { name: "Retry", exact: true }).click();
     await until("it was tried again", async () => {
@@ -273,6 +275,12 @@ tasks:
       // 300 quick ones, four of the chain, and five that run.
       assert.equal(answer.tasks, 309);
       assert.equal(answer.next ?? null, null);
+      // The one that failed before it was tried again is there, too.
+      assert.equal(answer.attempts_pending, false);
+      assert.equal(answer.earlier_attempts, 1);
+      const earlier = answer.agents.flatMap((agent) => agent.spans).filter((span) => span.kind !== undefined);
+      assert.deepEqual(earlier.map((span) => [span.task, span.kind]), [[failed, "retried"]]);
+      assert.equal(Number(await note.getAttribute("data-earlier")), answer.earlier_attempts);
       return shown === answer.tasks;
     });
     await picture(page, "timeline-all");
@@ -294,6 +302,24 @@ tasks:
       }
       return true;
     });
+    await until("waits, shares, deadlines and machines agree", async () => {
+      const figures = (await ask(page, "/v1/figures")).body;
+      const rows = (id) => page.locator(`#${id} tr`).evaluateAll((all) => all.map((row) => [...row.children].map((cell) => cell.textContent)));
+      const number = (text) => Number(text.replaceAll(",", ""));
+      assert.deepEqual((await rows("priorities")).map((row) => [number(row[0]), number(row[1])]), figures.waits.map((one) => [one.priority, one.tasks]));
+      assert.deepEqual(
+        (await rows("users")).map((row) => [row[0], number(row[1]), row[4]]),
+        figures.users.map((one) => [one.user, one.tasks, `${(one.share * 100).toFixed(1)} %`]),
+      );
+      assert.match(await page.locator("#deadlines").textContent(), figures.deadlines_met + figures.deadlines_missed === 0 ? /No task with a deadline/ : /met it/);
+      const agents = (await ask(page, "/v1/agents")).body;
+      const machines = await rows("hardware");
+      assert.deepEqual(machines.map((row) => row[0]), agents.map((agent) => agent.name));
+      // What no machine says is a dash, and nothing else is.
+      agents.forEach((agent, place) => assert.equal(machines[place][6] === "–", agent.vitals?.context_switches_per_sec === undefined));
+      agents.forEach((agent, place) => assert.equal(machines[place][8] === "–", agent.vitals?.power_watts === undefined));
+      return true;
+    });
     await until("samples are there", async () => (await ask(page, "/v1/figures/history")).body.unix_ms.length >= 2);
     await picture(page, "balance");
 
@@ -305,6 +331,11 @@ tasks:
     assert.equal(await reader.page.getByRole("button", { name: /Drain|Stop/ }).count(), 0);
     assert.equal((await ask(reader.page, `/v1/jobs/${long}`, "DELETE")).status, 403);
     assert.equal((await ask(reader.page, "/v1/session/link", "POST")).status >= 400, true);
+    await reader.page.goto(`${wall.origin}/#task/${failed}`);
+    await reader.page.locator(".explain .remedies li").first().waitFor();
+    assert.equal(await reader.page.getByRole("button", { name: /Retry|Cancel/ }).count(), 0);
+    await reader.page.goto(`${wall.origin}/#fleet`);
+    await reader.page.locator(".agent").first().waitFor();
     await picture(reader.page, "fleet-phone-dark");
     for (const view of ["fleet", "jobs", `job/${chain}`, "timeline", "balance"]) {
       await reader.page.goto(`${wall.origin}/#${view}`);
@@ -312,6 +343,43 @@ tasks:
       const [wide, room] = await reader.page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
       assert.ok(wide <= room, `${view} is ${wide} wide on a phone of ${room}`);
     }
+
+    now("somebody who may submit sees what is theirs, and a request without the secret does nothing");
+    const ada = JSON.parse(loxley("server", "token", "create", "ada", "--role", "submit")).token;
+    const user = await browse(browser);
+    await user.page.goto(`${one.origin}/`);
+    await user.page.locator("#token").fill(ada);
+    await user.page.getByRole("button", { name: "Sign in" }).click();
+    await user.page.locator(".agent").first().waitFor();
+    assert.equal(await user.page.getByRole("button", { name: /Drain|Stop/ }).count(), 0);
+    assert.deepEqual((await ask(user.page, "/v1/jobs")).body.items, []);
+    assert.equal((await ask(user.page, `/v1/jobs/${long}`, "DELETE")).status, 403);
+    assert.deepEqual((await ask(user.page, "/v1/figures")).body.users ?? [], []);
+    // What another site could have the browser send: everything but the secret.
+    const forged = await user.page.evaluate(async (path) => (await fetch(path, { method: "DELETE", credentials: "include" })).status, `/v1/jobs/${long}`);
+    assert.equal(forged, 401);
+    assert.deepEqual(user.wrong, []);
+    await user.context.close();
+
+    now("a run has a dashboard, too, and it stays when asked to");
+    const run = start("run", "--dashboard=stay", "-j2", "echo {}", ":::", "a", HOSTILE, "c");
+    await until("it is over", () => /stays until Ctrl-C/.test(run.said));
+    const visitor = await browse(browser);
+    const runUrl = /dashboard: (\S+)/.exec(run.said)[1];
+    await visitor.page.goto(runUrl);
+    await visitor.page.locator(".agent").first().waitFor();
+    await visitor.page.keyboard.press("3");
+    await until("what ran is there", async () => {
+      await visitor.page.getByRole("button", { name: "All there is" }).click();
+      return Number(await visitor.page.locator("#timeline-note").getAttribute("data-tasks")) === 3;
+    });
+    await visitor.page.goto(`${new URL(runUrl).origin}/#task/2`);
+    await visitor.page.locator("pre.output", { hasText: "<script>" }).first().waitFor();
+    assert.equal(await visitor.page.evaluate(() => window.hacked), undefined);
+    assert.deepEqual(visitor.wrong, []);
+    await visitor.context.close();
+    run.kill("SIGINT");
+    await run.ended;
 
     now("a lost connection heals by itself");
     await page.goto(`${one.origin}/#fleet`);

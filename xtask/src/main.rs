@@ -28,7 +28,8 @@ cargo xtask steps         the names of the steps
 cargo xtask assets        manual pages and completions, for packages: target/assets
 cargo xtask wheel         the Python wheel as it is released, with the program in it: target/python-wheels
 cargo xtask journal-fixture  before a release with a new journal format: a journal for the tests of later versions
-cargo xtask fuzz NAME [SECONDS]  one fuzz target with libFuzzer, guided by coverage";
+cargo xtask fuzz NAME [SECONDS]  one fuzz target with libFuzzer, guided by coverage
+cargo xtask bench-web     how fast the dashboard is, on a quiet machine: prints JSON";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -40,6 +41,7 @@ fn main() -> Result<()> {
         ["assets"] => packages::assets(&Suite::new(false)?),
         ["journal-fixture"] => journal_fixture::make(&Suite::new(false)?),
         ["wheel"] => python::wheel(&Suite::new(false)?),
+        ["bench-web"] => web::bench(&Suite::new(false)?),
         ["steps"] => {
             for step in STEPS {
                 eprintln!("{:10} {}", step.name, step.about);
@@ -211,6 +213,7 @@ fn clippy(suite: &Suite) -> Result<()> {
 const OTHERS: &[(&str, &str)] = &[
     ("/usr/bin/chromium", "chromium"),
     ("/usr/bin/parallel", "parallel"),
+    ("/usr/bin/tmux", "tmux"),
 ];
 
 /// Debian's PostgreSQL has its programs in a folder for each version.

@@ -33,6 +33,23 @@ pub(crate) fn test(suite: &Suite) -> Result<()> {
     finish(browse)
 }
 
+/// Measures how fast the dashboard is, in the program as it is released.
+pub(crate) fn bench(suite: &Suite) -> Result<()> {
+    install(suite)?;
+    suite.cargo(&[
+        "build",
+        "--quiet",
+        "--release",
+        "--package",
+        "loxley-cli",
+        "--target-dir",
+        "target",
+    ])?;
+    let mut bench = suite.command("node");
+    bench.args(["web/test/bench.mjs", "target/release/loxley"]);
+    finish(bench)
+}
+
 /// Exactly what the lock file names, without anything that wants to run on the way.
 fn install(suite: &Suite) -> Result<()> {
     let mut command = suite.command("npm");

@@ -10,6 +10,7 @@
 
 mod conversation;
 mod fence;
+mod hardware;
 mod ledger;
 mod name_claim;
 mod vitals;

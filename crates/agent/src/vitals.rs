@@ -1,12 +1,14 @@
 //! How the machine is. What the system does not say is absent, never invented.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use loxley_exec::machine::{load, memory_available};
 use loxley_exec::{Membership, count};
 use loxley_protocol as wire;
+
+use crate::hardware::Hardware;
 
 /// Reads how the machine is, and compares with the last time.
 #[derive(Debug)]
@@ -15,6 +17,7 @@ pub(crate) struct Pulse {
     stats: Vec<PathBuf>,
     processors: f64,
     last: Option<(Instant, Vec<u64>)>,
+    hardware: Hardware,
 }
 
 impl Pulse {
@@ -27,6 +30,7 @@ impl Pulse {
             stats,
             processors: processors.max(1) as f64,
             last: None,
+            hardware: Hardware::new(Path::new("/")),
         }
     }
 
@@ -38,6 +42,10 @@ impl Pulse {
             memory_available_bytes: memory_available().unwrap_or(0),
             cpu_pressure: pressure("cpu"),
             memory_pressure: pressure("memory"),
+            io_pressure: pressure("io"),
+            context_switches_per_sec: self.hardware.context_switches_per_sec(),
+            temperature_celsius: self.hardware.temperature_celsius(),
+            power_watts: self.hardware.power_watts(),
             ..wire::Vitals::default()
         }
     }

@@ -50,6 +50,12 @@ impl JobRequest {
         optional_name("name", self.name.as_deref())?;
         optional_name("user", self.user.as_deref())?;
         optional_name("key", self.key.as_deref())?;
+        if let Some(parent) = &self.traceparent
+            && !crate::is_traceparent(parent)
+        {
+            let message = "not like 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+            return Err(invalid("traceparent", message));
+        }
         at_most("after", self.after.len(), LIST_MAX)?;
         at_most("limits", self.limits.len(), LIST_MAX)?;
         for (group, limit) in &self.limits {

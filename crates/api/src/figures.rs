@@ -40,6 +40,52 @@ pub struct Figures {
     /// From asking for a task to having it, on average.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steal_mean_sec: Option<f64>,
+    /// Of the fleet: from being ready to being given to an agent, by priority, the most urgent first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<PriorityWait>,
+    /// Of the fleet: what each user had of it, the most first. Whoever may see its own jobs only sees itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<UserShare>,
+    /// Of the fleet: tasks with a deadline that succeeded before it.
+    #[serde(default)]
+    pub deadlines_met: u64,
+    /// Of the fleet: tasks with a deadline that are over, and did not.
+    #[serde(default)]
+    pub deadlines_missed: u64,
+}
+
+/// How long tasks of a priority waited.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PriorityWait {
+    /// 5 is the most urgent.
+    pub priority: u8,
+    /// How often one was given to an agent; one that moved counts again.
+    pub tasks: u64,
+    /// Half of them waited no longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50_sec: Option<f64>,
+    /// The same of 99 in 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_sec: Option<f64>,
+}
+
+/// What a user had of the fleet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UserShare {
+    /// Who.
+    pub user: String,
+    /// How often a task was given to an agent; one that moved counts again.
+    pub tasks: u64,
+    /// From being ready to being given to an agent, on average.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_mean_sec: Option<f64>,
+    /// How long slots were busy with attempts of this user that ended.
+    pub busy_sec: f64,
+    /// That as a share of what all users had; absent when nobody had anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
 }
 
 /// A figure with its target.

@@ -30,6 +30,7 @@ mod timeline;
 #[cfg(feature = "tls")]
 mod tls;
 mod token;
+mod trace_parent;
 
 pub use access::{Access, AccessError, HOLDER_HEADER};
 pub use blob::Blob;
@@ -40,7 +41,7 @@ pub use check::{
 pub use directory::{DirectoryError, data_directory};
 pub use error::{ApiError, ErrorBody, ErrorCode};
 pub use event::{Event, EventKind};
-pub use figures::{BalanceFigure, Figures};
+pub use figures::{BalanceFigure, Figures, PriorityWait, UserShare};
 pub use graph::{GraphNode, JobGraph};
 pub use info::{
     AgentInfo, AgentState, AttemptInfo, ClusterInfo, Explanation, FleetInfo, Health, InstanceInfo,
@@ -61,10 +62,13 @@ pub use result::{
 };
 pub use role::{Permission, Role};
 pub use session::{Link, LinkRequest, Session, SessionInfo};
-pub use timeline::{FigureHistory, Timeline, TimelineAgent, TimelineFilter, TimelineSpan};
+pub use timeline::{
+    FigureHistory, SpanKind, Timeline, TimelineAgent, TimelineFilter, TimelineSpan,
+};
 #[cfg(feature = "tls")]
 pub use tls::{PinnedServer, client_config};
 pub use token::{Fingerprint, Token, TokenHash};
+pub use trace_parent::{TRACEPARENT_HEADER, TRACEPARENT_VARIABLE, is_traceparent};
 
 /// The port of a server when nobody says otherwise.
 pub const DEFAULT_PORT: u16 = 7420;

@@ -47,6 +47,10 @@ pub struct JobRequest {
     /// Tasks that are done already, by their number in the job from 1: they count as succeeded and do not run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub done: Vec<Numbers>,
+    /// To which trace of OpenTelemetry it belongs, as W3C's Trace Context writes it; the header `traceparent` of the
+    /// request when absent. Commands find it as TRACEPARENT in their environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
     /// At least one.
     pub tasks: Vec<TaskRequest>,
 }

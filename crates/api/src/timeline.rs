@@ -37,10 +37,20 @@ pub struct Timeline {
     pub column_ms: f64,
     /// Agents that ran something, by their numbers.
     pub agents: Vec<TimelineAgent>,
-    /// How many tasks ran in this time. Of a task the last attempt counts; those before are marks (`/v1/marks`).
+    /// How many tasks ran in this time: those whose last attempt did.
     pub tasks: u64,
-    /// How many of them have no span of their own: when there are too many, only columns tell of them.
+    /// How many attempts ran that were not the last of their task, or copies of it that were not the first.
+    #[serde(default)]
+    pub earlier_attempts: u64,
+    /// How many of all these have no span of their own: when there are too many, only columns tell of them.
     pub spans_omitted: u64,
+    /// Whether the journal has more to tell of earlier attempts: it is still being read. Ask again.
+    #[serde(default)]
+    pub attempts_pending: bool,
+    /// From when on earlier attempts are known: from the first fact that the journal has kept. Absent when nobody
+    /// knows of any, because nothing is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts_since_unix_ms: Option<f64>,
     /// What to give as `cursor` for the next part; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
@@ -89,6 +99,29 @@ pub struct TimelineSpan {
     pub state: TaskState,
     /// Which attempt it was.
     pub attempt: u32,
+    /// What it is beside the last attempt of its task, which says nothing here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<SpanKind>,
+}
+
+/// What an attempt is that is not the last, or not the only one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SpanKind {
+    /// A second copy of a task that runs elsewhere, too.
+    Copy,
+    /// It failed, and the task was tried again.
+    Retried,
+    /// Another copy of the task was first.
+    Outrun,
+    /// It was stopped while it ran, and the task went on elsewhere.
+    GivenBack,
+    /// It was lost with its agent.
+    Lost,
+    /// Something a newer server says.
+    #[serde(other)]
+    Unknown,
 }
 
 /// The figures since the server started, one point after the other.

@@ -20,6 +20,7 @@ mod man;
 mod reference;
 mod replay;
 mod run;
+mod runtime_directory;
 mod sim;
 mod tune;
 

@@ -670,3 +670,235 @@ fn a_run_can_be_written_down() {
     let complaint = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(complaint.contains("a new directory"), "{complaint}");
 }
+
+/// Asks again until it is true; a run may not have come that far.
+fn until(what: &str, mut look: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !look() {
+        assert!(begun.elapsed() < Duration::from_secs(90), "never: {what}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_default()
+}
+
+#[test]
+fn a_run_can_be_looked_at_from_another_terminal() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path();
+    let other = |words: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_loxley"))
+            .args(words)
+            .env("XDG_RUNTIME_DIR", place)
+            .output()
+            .expect("it runs")
+    };
+    let nobody = other(&["top", "--run", "--once"]);
+    let said = String::from_utf8_lossy(&nobody.stderr).into_owned();
+    assert!(said.contains("no `loxley run` of yours"), "{said}");
+    let line = "while [ ! -e go ]; do sleep 0.05; done; echo {}";
+    let mut run = loxley(&["-j2", line, ":::", "a", "b", "c"])
+        .env("XDG_RUNTIME_DIR", place)
+        .current_dir(place)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let process = format!("--run={}", run.id());
+    let top = |how: &[&str]| json(&other(&[&["top"], how].concat()));
+    until("two tasks run", || {
+        top(&["--run", "--json"])["server"]["fleet"]["tasks"]["running"] == 2
+    });
+    let seen = top(&[&process, "--json"]);
+    assert_eq!(seen["agents"].as_array().map(Vec::len), Some(2), "{seen}");
+    assert_eq!(seen["tasks"].as_array().map(Vec::len), Some(2), "{seen}");
+    let page = other(&["top", "--run", "--once"]);
+    assert!(stdout(&page).contains("slot 1"), "{}", stdout(&page));
+    // What is not there to be changed is refused, and says so.
+    let refused = other(&["submit", &process, "--", "true"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("this is a run, not a server"), "{said}");
+    let cancelled = other(&["task", "cancel", &process, "3"]);
+    assert!(cancelled.status.success(), "{cancelled:?}");
+    fs::write(place.join("go"), "").expect("there is room");
+    let output = {
+        let mut shown = String::new();
+        let mut out = run.stdout.take().expect("a pipe");
+        out.read_to_string(&mut shown).expect("text");
+        shown
+    };
+    let mut lines: Vec<&str> = output.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["a", "b"], "the third was cancelled");
+    let ended = run.wait().expect("it ends");
+    assert_eq!(ended.code(), Some(130), "not all of it was done");
+    let left = fs::read_dir(place.join("loxley/runs")).expect("it was made");
+    assert_eq!(left.count(), 0, "nothing is left behind");
+}
+
+/// A request of HTTP, and what comes back.
+fn http(address: &str, method: &str, path: &str, secret: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(address).expect("somebody listens");
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {secret}\r\n\
+         Content-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).expect("it is sent");
+    let mut answer = Vec::new();
+    // Whoever answers may close the connection its own way.
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn the_dashboard_of_a_run_shows_what_ran_and_stays_when_asked_to() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut run = loxley(&["--dashboard=stay", "-j2", "echo {}", ":::", "a", "b", "c"])
+        .env("XDG_RUNTIME_DIR", directory.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut lines = BufReader::new(run.stderr.take().expect("a pipe")).lines();
+    let mut next = |with: &str| loop {
+        let line = lines.next().expect("it says so").expect("text");
+        if line.contains(with) {
+            return line;
+        }
+    };
+    let link = next("dashboard: http://");
+    let (_, rest) = link.split_once("http://").expect("a link");
+    let (address, ticket) = rest.split_once("/#ticket=").expect("a ticket");
+    next("stays until Ctrl-C");
+    let page = http(address, "GET", "/", "");
+    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+    assert!(page.contains("content-security-policy"), "{page}");
+    let session = http(address, "POST", "/v1/session", ticket);
+    assert!(session.starts_with("HTTP/1.1 201"), "{session}");
+    let (_, rest) = session.split_once("\"secret\":\"").expect("a secret");
+    let (secret, _) = rest.split_once('"').expect("it ends");
+    let again = http(address, "POST", "/v1/session", ticket);
+    assert!(again.starts_with("HTTP/1.1 401"), "{again}");
+    // What is over can be looked at, with what it printed.
+    let server = http(address, "GET", "/v1/server", secret);
+    assert!(server.contains("\"succeeded\":3"), "{server}");
+    let output = http(address, "GET", "/v1/tasks/2/output", secret);
+    assert!(output.contains("\"stdout\":\"b\\n\""), "{output}");
+    let window = "/v1/timeline?from_unix_ms=0&to_unix_ms=9999999999999";
+    let timeline = http(address, "GET", window, secret);
+    assert!(timeline.contains("\"tasks\":3"), "{timeline}");
+    let refused = http(address, "POST", "/v1/tasks/1/retry", secret);
+    assert!(refused.starts_with("HTTP/1.1 409"), "{refused}");
+    let interrupt = Command::new("kill")
+        .args(["-INT", &run.id().to_string()])
+        .status();
+    assert!(interrupt.expect("it runs").success());
+    assert_eq!(run.wait().expect("it ends").code(), Some(0));
+}
+
+/// A terminal of its own, for as long as this is kept.
+struct Tmux {
+    place: std::path::PathBuf,
+}
+
+impl Tmux {
+    fn command(&self, words: &[&str]) -> Output {
+        Command::new("tmux")
+            .args(["-S", "tmux.sock", "-f", "/dev/null"])
+            .args(words)
+            .current_dir(&self.place)
+            .env("XDG_RUNTIME_DIR", &self.place)
+            .env("NO_COLOR", "1")
+            .env("TERM", "screen")
+            .output()
+            .expect("tmux runs")
+    }
+
+    /// What stands on the screen; with how it looks, when asked for.
+    fn screen(&self, words: &[&str]) -> String {
+        stdout(&self.command(&[&["capture-pane", "-p", "-t", "top"], words].concat()))
+    }
+
+    /// Waits until this stands on the screen.
+    fn shows(&self, text: &str) -> String {
+        let mut screen = String::new();
+        until(text, || {
+            screen = self.screen(&[]);
+            screen.contains(text)
+        });
+        screen
+    }
+
+    fn press(&self, key: &str) {
+        self.command(&["send-keys", "-t", "top", key]);
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        self.command(&["kill-server"]);
+    }
+}
+
+#[test]
+fn top_fits_a_small_terminal_without_colour() {
+    if Command::new("tmux").arg("-V").output().is_err() {
+        // Where it can be had, the machine that runs the suite has it: `apt install tmux`.
+        eprintln!("NOT CHECKED: there is no tmux, so nobody saw `loxley top` on a terminal");
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path();
+    let line = "while [ ! -e go ]; do sleep 0.05; done; true {}";
+    let mut run = loxley(&["-j2", line, ":::", "a", "b", "c"])
+        .env("XDG_RUNTIME_DIR", place)
+        .current_dir(place)
+        .spawn()
+        .expect("it starts");
+    let socket = place.join(format!("loxley/runs/{}", run.id()));
+    until("the run can be looked at", || socket.exists());
+    let terminal = Tmux {
+        place: place.to_owned(),
+    };
+    let program = env!("CARGO_BIN_EXE_loxley");
+    let start = ["new-session", "-d", "-s", "top", "-x", "80", "-y", "24"];
+    let started = terminal.command(&[&start[..], &[program, "top", "--run"]].concat());
+    assert!(started.status.success(), "{started:?}");
+    let screen = terminal.shows("slot 2");
+    assert!(screen.contains("2 agents, 2 slots"), "{screen}");
+    assert_eq!(screen.lines().count(), 24, "{screen}");
+    assert!(
+        screen.lines().all(|line| line.chars().count() <= 80),
+        "{screen}"
+    );
+    // Tabs, keys and answers.
+    terminal.press("3");
+    terminal.shows("while [");
+    terminal.press("e");
+    terminal.shows("running on");
+    terminal.press("Escape");
+    terminal.press("2");
+    terminal.shows("open");
+    // Bold and reverse are not colours; numbers from 30 to 49 and beyond 89 are.
+    let drawn = terminal.screen(&["-e"]);
+    for sequence in drawn.split('\u{1b}').skip(1) {
+        let numbers = sequence.trim_start_matches('[').split('m').next();
+        for number in numbers.unwrap_or_default().split(';') {
+            let number: u32 = number.parse().unwrap_or(0);
+            let is_colour = (30..=49).contains(&number) || (90..=107).contains(&number);
+            assert!(!is_colour || number == 39 || number == 49, "{drawn:?}");
+        }
+    }
+    fs::write(place.join("go"), "").expect("there is room");
+    assert!(run.wait().expect("it ends").success());
+    // Whom it looks at is gone: it says so, and still hears the keys.
+    terminal.shows("AWAY");
+    terminal.press("q");
+    until("it ends", || {
+        !terminal
+            .command(&["has-session", "-t", "top"])
+            .status
+            .success()
+    });
+}

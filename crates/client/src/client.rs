@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::Method;
+use hyper::header::{HeaderName, HeaderValue};
 use loxley_api::{
     Access, AgentInfo, Blob, ClusterInfo, ConfigRequest, EndsRequest, Explanation, ExtendRequest,
     Figures, Health, JobFilter, JobInfo, JobRequest, Link, LinkRequest, LogRequest, MarkFilter,
     Marks, OutputTail, PIECE_BYTES_MAX, Page, PruneReport, PruneRequest, ResultName,
-    ResultReference, ServerInfo, TaskEnd, TaskFilter, TaskInfo, Timeline, TimelineFilter, Token,
-    TokenInfo, TokenRequest,
+    ResultReference, ServerInfo, TRACEPARENT_HEADER, TRACEPARENT_VARIABLE, TaskEnd, TaskFilter,
+    TaskInfo, Timeline, TimelineFilter, Token, TokenInfo, TokenRequest, is_traceparent,
 };
 use loxley_model::{AgentId, JobId, TaskId};
 
@@ -78,6 +79,10 @@ impl Client {
         let mut may_be_accepted = false;
         loop {
             let ask = Ask::post("/v1/jobs").json(job);
+            let ask = match trace_of_this_process() {
+                Some(parent) => ask.header(HeaderName::from_static(TRACEPARENT_HEADER), parent),
+                None => ask,
+            };
             let ask = match wait {
                 Duration::ZERO => ask,
                 wait => ask.waiting("wait", wait.min(LONG_POLL)),
@@ -512,4 +517,11 @@ fn result_path(task: TaskId, name: &ResultName) -> String {
 
 fn agent_path(agent: AgentId) -> String {
     format!("/v1/agents/{}", agent.0)
+}
+
+/// The trace in which this process runs, if somebody traces it.
+fn trace_of_this_process() -> Option<HeaderValue> {
+    let parent = std::env::var(TRACEPARENT_VARIABLE).ok()?;
+    let parent = is_traceparent(&parent).then_some(parent)?;
+    HeaderValue::from_str(&parent).ok()
 }

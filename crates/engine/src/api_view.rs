@@ -286,7 +286,9 @@ impl State {
 
     /// The figures of the fleet in the last minutes.
     pub(crate) fn fleet_figures(&self) -> api::Figures {
-        run_figures::of_fleet(&self.ledger.fleet_figures(self.fleet.slots()))
+        let figures = self.ledger.fleet_figures(self.fleet.slots());
+        let name = |user| self.names.user_name(user).as_ref().to_owned();
+        run_figures::of_fleet(&figures, name)
     }
 
     /// What was counted of a job, or of everything.

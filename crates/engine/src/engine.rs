@@ -149,6 +149,11 @@ impl Engine {
         self.state.driver.warm_caches(tasks);
     }
 
+    /// Has times count from this moment since 1970, for people: whoever drives the engine knows when its clock began.
+    pub fn set_epoch(&mut self, unix_ns: u64) {
+        self.state.epoch_unix_ns = unix_ns;
+    }
+
     // What agents say. What they say of leases that they do not hold is dropped here.
 
     /// An agent began to run a task.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use loxley_balance::{BalanceReport, Observations, QueueDepths, Sketch};
 use loxley_driver::IdMap;
-use loxley_model::{AgentId, JobId, Span, TaskId, Time, WorkKey};
+use loxley_model::{AgentId, JobId, Priority, Span, TaskId, Time, UserId, WorkKey};
 use loxley_policy::Scheduler;
 
 /// The figures of the fleet are of the present period and the one before: of the last five to ten minutes.
@@ -17,6 +17,8 @@ const PERIOD: Span = Span::from_secs(300);
 const LOOK_EVERY: Span = Span::from_millis(5);
 /// So many kinds of work are told apart in a period.
 const KINDS_MAX: usize = 256;
+/// So many users are told apart in a period.
+const USERS_MAX: usize = 1000;
 /// The counts of so many jobs that are over are kept.
 const ENDED_MAX: usize = 1000;
 
@@ -63,6 +65,28 @@ struct Period {
     assigned: Sketch,
     stolen: u64,
     steal_latency: Sketch,
+    /// From being ready to being given to an agent, by priority, the lowest first.
+    waits: [Sketch; Priority::LEVELS],
+    users: IdMap<UserId, UserCounts>,
+    deadlines: Deadlines,
+}
+
+/// What a user had of the fleet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct UserCounts {
+    /// Tasks that were given to agents.
+    pub(crate) tasks: u64,
+    /// How long they waited for that, all together.
+    pub(crate) waited_ns: u128,
+    /// How long slots were busy with attempts that ended.
+    pub(crate) busy_ns: u128,
+}
+
+/// Tasks with deadlines that are over.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Deadlines {
+    pub(crate) met: u64,
+    pub(crate) missed: u64,
 }
 
 /// The figures of the fleet in the last minutes.
@@ -84,6 +108,12 @@ pub(crate) struct FleetFigures {
     pub(crate) stolen: u64,
     /// From asking for a task to having it.
     pub(crate) steal_latency: Sketch,
+    /// From being ready to being given to an agent, by priority, the lowest first.
+    pub(crate) waits: [Sketch; Priority::LEVELS],
+    /// What each user had.
+    pub(crate) users: IdMap<UserId, UserCounts>,
+    /// Tasks with deadlines.
+    pub(crate) deadlines: Deadlines,
 }
 
 impl Ledger {
@@ -173,9 +203,26 @@ impl Ledger {
     }
 
     /// A task was given to an agent, so long after it was ready.
-    pub(crate) fn assigned(&mut self, job: JobId, waited: Span) {
+    pub(crate) fn assigned(&mut self, job: JobId, whose: Option<(UserId, Priority)>, waited: Span) {
         self.present.assigned.record(waited.0);
         self.of_open(job).assigned.record(waited.0);
+        let Some((user, priority)) = whose else {
+            return;
+        };
+        self.present.waits[priority.index()].record(waited.0);
+        if let Some(counts) = self.present.of_user(user) {
+            counts.tasks += 1;
+            counts.waited_ns += u128::from(waited.0);
+        }
+    }
+
+    /// A task with a deadline is over.
+    pub(crate) fn deadline(&mut self, is_met: bool) {
+        let deadlines = &mut self.present.deadlines;
+        match is_met {
+            true => deadlines.met += 1,
+            false => deadlines.missed += 1,
+        }
     }
 
     /// A task went to an idle agent.
@@ -197,9 +244,12 @@ impl Ledger {
     }
 
     /// An attempt ended that ran so long.
-    pub(crate) fn ran(&mut self, work: Option<WorkKey>, took: Span) {
+    pub(crate) fn ran(&mut self, work: Option<WorkKey>, user: Option<UserId>, took: Span) {
         let period = &mut self.present;
         period.all.record(took.0);
+        if let Some(counts) = user.and_then(|user| period.of_user(user)) {
+            counts.busy_ns += u128::from(took.0);
+        }
         let work = work.unwrap_or(WorkKey(0));
         if let Some(durations) = period.durations.get_mut(&work) {
             durations.record(took.0);
@@ -231,6 +281,9 @@ impl Ledger {
             assigned: sum.assigned,
             stolen: sum.stolen,
             steal_latency: sum.steal_latency,
+            waits: sum.waits,
+            users: sum.users,
+            deadlines: sum.deadlines,
         }
     }
 }
@@ -246,6 +299,14 @@ impl Period {
             since,
             ..Self::default()
         }
+    }
+
+    /// The counts of a user; none when there are too many users.
+    fn of_user(&mut self, user: UserId) -> Option<&mut UserCounts> {
+        if self.users.len() >= USERS_MAX && !self.users.contains_key(&user) {
+            return None;
+        }
+        Some(self.users.entry(user).or_default())
     }
 
     fn empty(&self) -> Self {
@@ -267,5 +328,16 @@ impl Period {
         self.assigned.merge(&later.assigned);
         self.stolen += later.stolen;
         self.steal_latency.merge(&later.steal_latency);
+        for (waits, later) in self.waits.iter_mut().zip(&later.waits) {
+            waits.merge(later);
+        }
+        for (user, later) in &later.users {
+            let counts = self.users.entry(*user).or_default();
+            counts.tasks += later.tasks;
+            counts.waited_ns += later.waited_ns;
+            counts.busy_ns += later.busy_ns;
+        }
+        self.deadlines.met += later.deadlines.met;
+        self.deadlines.missed += later.deadlines.missed;
     }
 }

@@ -17,6 +17,7 @@
 //! written, where there is a journal.
 
 mod api_view;
+mod attempts;
 mod clock;
 mod core_view;
 mod cut;
@@ -43,6 +44,7 @@ mod submission;
 mod tests;
 
 pub use api_view::RunningTask;
+pub use attempts::{AttemptFate, AttemptFollower, EarlierAttempt, RunningAttempt};
 pub use clock::Clock;
 pub use core_view::{CoreView, core_view};
 pub use cut::{Cut, CutError, cut};

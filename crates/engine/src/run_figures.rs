@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use loxley_api::{BalanceFigure, Figures, JobRequest};
+use loxley_api::{BalanceFigure, Figures, JobRequest, PriorityWait, UserShare};
 use loxley_balance::figures::Target;
 use loxley_balance::{BalanceReport, Observations, QueueDepths, Sketch};
 use loxley_journal::{JobRow, ReadError, ReadHistory, TaskQuery, TaskRow};
-use loxley_model::{AgentId, JobId, Span, TaskId, Time, WorkKey};
+use loxley_model::{AgentId, JobId, Priority, Span, TaskId, Time, UserId, WorkKey};
 
 use crate::ledger::{FleetFigures, JobCounts, per_slot};
 use crate::names;
@@ -175,7 +175,41 @@ impl RanTasks {
 }
 
 /// The figures of the fleet, for everybody.
-pub(crate) fn of_fleet(figures: &FleetFigures) -> Figures {
+pub(crate) fn of_fleet(figures: &FleetFigures, name: impl Fn(UserId) -> String) -> Figures {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let waits = Priority::all().rev().zip(figures.waits.iter().rev());
+    let waits = waits.filter(|(_, waits)| waits.count() > 0);
+    let busy: u128 = figures.users.values().map(|counts| counts.busy_ns).sum();
+    let users = figures.users.iter().map(|(user, counts)| UserShare {
+        user: name(*user),
+        tasks: counts.tasks,
+        wait_mean_sec: (counts.tasks > 0)
+            .then(|| counts.waited_ns as f64 / 1e9 / counts.tasks as f64),
+        busy_sec: counts.busy_ns as f64 / 1e9,
+        share: (busy > 0).then(|| counts.busy_ns as f64 / busy as f64),
+    });
+    let mut users: Vec<UserShare> = users.collect();
+    users.sort_by(|one, other| {
+        let by_time = other.busy_sec.total_cmp(&one.busy_sec);
+        by_time.then_with(|| one.user.cmp(&other.user))
+    });
+    Figures {
+        waits: waits
+            .map(|(priority, waits)| PriorityWait {
+                priority: priority.level(),
+                tasks: waits.count(),
+                p50_sec: waits.quantile(0.5).map(seconds),
+                p99_sec: waits.quantile(0.99).map(seconds),
+            })
+            .collect(),
+        users,
+        deadlines_met: figures.deadlines.met,
+        deadlines_missed: figures.deadlines.missed,
+        ..fleet_summary(figures)
+    }
+}
+
+fn fleet_summary(figures: &FleetFigures) -> Figures {
     summary(&Summary {
         balance: figures.balance,
         window: figures.window,
@@ -219,6 +253,7 @@ fn summary(of: &Summary<'_>) -> Figures {
             .filter(|_| ended > 0)
             .map(|stolen| stolen as f64 / ended as f64),
         steal_mean_sec: of.steal_latency.mean().map(|ns| ns / 1e9),
+        ..Figures::default()
     }
 }
 

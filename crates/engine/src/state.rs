@@ -116,9 +116,10 @@ impl State {
                 let held = self.held(agent, task, lease);
                 if let Some(held) = held {
                     let spot = self.jobs.spot(task);
-                    let work = spot.and_then(|spot| spot.part.kind.work);
+                    let work = spot.as_ref().and_then(|spot| spot.part.kind.work);
+                    let user = spot.map(|spot| spot.job.user);
                     let took = held.started.map_or(ran, |started| now.since(started));
-                    self.ledger.ran(work, took);
+                    self.ledger.ran(work, user, took);
                 }
                 if held.is_some_and(|held| held.started.is_none()) {
                     self.handle(Input::TaskRan { task, lease, ran });
@@ -306,7 +307,9 @@ impl State {
         if let Some(job) = job {
             let ready = self.driver.scheduler().ready_since(task);
             let waited = ready.map_or(Span::ZERO, |ready| self.now.since(ready));
-            self.ledger.assigned(job, waited);
+            let spot = self.jobs.spot(task);
+            let whose = spot.map(|spot| (spot.job.user, spot.request.priority));
+            self.ledger.assigned(job, whose, waited);
             if let Reason::Stolen(_) = reason {
                 self.ledger.stolen(job, task, self.now);
             }
@@ -629,6 +632,10 @@ impl State {
         let is_over = this.is_over();
         let spot = this.spot(task).expect("the task is one of its job");
         let priority = spot.request.priority;
+        if let Some(deadline) = spot.part.deadline {
+            let succeeded = matches!(ending, Ending::Succeeded { .. } | Ending::FellBack { .. });
+            self.ledger.deadline(succeeded && self.now <= deadline);
+        }
         if out.is_live() {
             let ended = self.driver.leases().just_ended(task);
             let before = earlier.as_ref().and_then(|attempt| attempt.held);

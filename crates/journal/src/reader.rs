@@ -3,6 +3,7 @@
 use loxley_model::{AgentId, JobId, TaskId};
 
 use crate::ReadError;
+use crate::group::{Limit, Position, StoredGroup};
 use crate::rows::{AgentRow, JobRow, TaskOutput, TaskRow};
 use crate::sqlite::{History, JobQuery, Page, TaskQuery};
 
@@ -82,6 +83,9 @@ pub trait ReadHistory: Send {
         limit: usize,
     ) -> Result<Page<AgentRow, AgentId>, ReadError>;
 
+    /// Groups of facts from `from` on, as [`Journal::read`](crate::Journal::read).
+    fn groups(&self, from: Position, limit: Limit) -> Result<Vec<StoredGroup>, ReadError>;
+
     /// When the journal was made, in nanoseconds since 1970. Times in its rows count from here.
     fn epoch_unix_nanos(&self) -> Result<u64, ReadError>;
 }
@@ -134,6 +138,10 @@ impl ReadHistory for History {
         limit: usize,
     ) -> Result<Page<AgentRow, AgentId>, ReadError> {
         Self::agents(self, after, limit)
+    }
+
+    fn groups(&self, from: Position, limit: Limit) -> Result<Vec<StoredGroup>, ReadError> {
+        Self::groups(self, from, limit)
     }
 
     fn epoch_unix_nanos(&self) -> Result<u64, ReadError> {

@@ -170,6 +170,17 @@ pub struct Vitals {
     /// How long ends of tasks may be kept back at present.
     #[prost(uint64, tag = "8")]
     pub hold_ns: u64,
+    /// Each absent where the system does not say.
+    #[prost(double, optional, tag = "9")]
+    pub io_pressure: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "10")]
+    pub context_switches_per_sec: ::core::option::Option<f64>,
+    /// The hottest sensor.
+    #[prost(double, optional, tag = "11")]
+    pub temperature_celsius: ::core::option::Option<f64>,
+    /// What the processors draw, by RAPL.
+    #[prost(double, optional, tag = "12")]
+    pub power_watts: ::core::option::Option<f64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ServerFrame {

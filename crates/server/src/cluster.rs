@@ -38,7 +38,7 @@ use tokio::sync::{mpsc, watch};
 use crate::auth::{Gate, Identity};
 use crate::decider::{Handle, HistorySource, Instances};
 use crate::listen;
-use crate::server::{Context, Parts, Server, ServerError, ServerOptions, listen_at};
+use crate::server::{Context, Front, Parts, Server, ServerError, ServerOptions, listen_at};
 
 /// How long the database may take to answer a question of the keeper.
 const ANSWER_TIME: Duration = Duration::from_secs(4);
@@ -357,10 +357,8 @@ impl Cluster {
         let (journal, history) = opened.await.expect("it does not panic")?;
         let instances = Arc::clone(&self.instance.instances);
         instances.epoch.store(claim.epoch, Ordering::Relaxed);
-        let parts = Parts {
+        let front = Front {
             gate: Arc::clone(&self.gate),
-            journal: Box::new(journal),
-            history,
             listener: self.listener()?,
             url: self.url.clone(),
             access: self.access.clone(),
@@ -368,6 +366,11 @@ impl Cluster {
             shared: Some(SharedTokens {
                 address: self.address.clone(),
             }),
+        };
+        let parts = Parts {
+            journal: Box::new(journal),
+            history,
+            front,
         };
         Server::start_with(parts, Vec::new(), self.options.clone(), routes).await
     }

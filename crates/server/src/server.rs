@@ -21,7 +21,9 @@ use tokio::sync::watch;
 
 use crate::auth::{Caller, Gate, GateError};
 use crate::cluster_health;
-use crate::decider::{self, EngineOptions, Handle, HistorySource, Instances, Running};
+use crate::decider::{
+    self, EngineOptions, Handle, HistorySource, Instances, Observer, Question, Running,
+};
 use crate::large_results::LargeResults;
 use crate::listen::{self, ConnectionLimits};
 use crate::marks::RecentMarks;
@@ -467,7 +469,8 @@ pub struct Server {
     address: SocketAddr,
     access: Access,
     notices: Vec<Notice>,
-    running: Running,
+    /// None where somebody else drives the engine.
+    running: Option<Running>,
     serving: tokio::task::JoinHandle<()>,
 }
 
@@ -491,7 +494,7 @@ impl Server {
         let (journal, notices) = open_journal(&options.directory, settings.disk_reserve_mb << 20)?;
         let history = HistorySource::open(options.directory.clone());
         let history = history.map_err(ServerError::History)?;
-        let parts = Parts::alone(Arc::new(gate), Box::new(journal), history, &options)?;
+        let parts = Parts::alone(gate, Box::new(journal), history, &options)?;
         Self::start_with(parts, notices, options, routes).await
     }
 
@@ -508,7 +511,7 @@ impl Server {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let history = HistorySource::none(now.map_or(0, |since| since.as_nanos() as u64));
         let journal = Box::new(loxley_journal::MemoryJournal::new());
-        let parts = Parts::alone(Arc::new(gate), journal, history, &options)?;
+        let parts = Parts::alone(gate, journal, history, &options)?;
         Self::start_with(parts, Vec::new(), options, routes).await
     }
 
@@ -519,30 +522,65 @@ impl Server {
         routes: impl FnOnce(Context) -> Router,
     ) -> Result<Self, ServerError> {
         let Parts {
-            gate,
             journal,
             history,
+            front,
+        } = parts;
+        let engine = EngineOptions {
+            config: options.config.clone(),
+            instances: Arc::clone(&front.instances),
+        };
+        // A journal is read here, which may take its time, and may not be done by whoever waits for sockets.
+        let started =
+            tokio::task::spawn_blocking(move || decider::start(journal, history, &engine));
+        let (handle, running) = started.await.expect("it does not panic")?;
+        let this = Self::serve(handle, Some(running), front, notices, options, routes)?;
+        tokio::spawn(this.context.clone().forget_now_and_then());
+        Ok(this)
+    }
+
+    /// Serves an engine that somebody else drives, until they stop it. `deliver` brings what it is asked to them, and
+    /// says whether they are still there; they have the observer answer.
+    ///
+    /// # Errors
+    /// When something cannot be opened, read or bound.
+    pub async fn observe(
+        options: ServerOptions,
+        history: HistorySource,
+        deliver: impl FnMut(Question) -> bool + Send + 'static,
+        routes: impl FnOnce(Context) -> Router,
+    ) -> Result<(Self, Observer), ServerError> {
+        let gate = Gate::open(&options.directory, &options.names())?;
+        let front = Front::alone(gate, &options)?;
+        let (handle, observer) = decider::observe(history, deliver);
+        let this = Self::serve(handle, None, front, Vec::new(), options, routes)?;
+        Ok((this, observer))
+    }
+
+    /// Begins to answer.
+    fn serve(
+        handle: Handle,
+        running: Option<Running>,
+        front: Front,
+        notices: Vec<Notice>,
+        options: ServerOptions,
+        routes: impl FnOnce(Context) -> Router,
+    ) -> Result<Self, ServerError> {
+        let Front {
+            gate,
             listener,
             url,
             access,
             instances,
             #[cfg(feature = "postgres")]
             shared,
-        } = parts;
+        } = front;
         let address = listener
             .local_addr()
             .map_err(|source| ServerError::Listen {
                 address: options.listen,
                 source,
             })?;
-        let engine = EngineOptions {
-            config: options.config,
-            instances: Arc::clone(&instances),
-        };
-        // A journal is read here, which may take its time, and may not be done by whoever waits for sockets.
-        let started =
-            tokio::task::spawn_blocking(move || decider::start(journal, history, &engine));
-        let (handle, running) = started.await.expect("it does not panic")?;
         let settings = Settings::open(&options.directory, options.settings)?;
         let started = SystemTime::now().duration_since(UNIX_EPOCH);
         let (stop, stopped) = watch::channel(false);
@@ -570,7 +608,6 @@ impl Server {
         {
             context.handle.note_disk_full();
         }
-        tokio::spawn(context.clone().forget_now_and_then());
         let router = Router::new()
             .route_service(AgentService::PATH, AgentService::server(handle))
             .merge(routes(context.clone()));
@@ -623,11 +660,15 @@ impl Server {
         /// How often the engine is looked after.
         const LOOK: Duration = Duration::from_millis(100);
         let mut stopped = self.context.stop.subscribe();
-        while !*stopped.borrow_and_update() && !self.running.is_over() {
+        let is_over = |running: &Option<Running>| running.as_ref().is_some_and(Running::is_over);
+        while !*stopped.borrow_and_update() && !is_over(&self.running) {
             let _ = tokio::time::timeout(LOOK, stopped.changed()).await;
         }
         self.context.stop();
-        let ended = self.running.stop().await;
+        let ended = match self.running {
+            Some(running) => running.stop().await,
+            None => Ok(()),
+        };
         let _ = self.serving.await;
         Ok(ended?)
     }
@@ -635,9 +676,14 @@ impl Server {
 
 /// What a server is put together from.
 pub(crate) struct Parts {
-    pub(crate) gate: Arc<Gate>,
     pub(crate) journal: Box<dyn Journal>,
     pub(crate) history: HistorySource,
+    pub(crate) front: Front,
+}
+
+/// What a server is to the world, whoever drives its engine.
+pub(crate) struct Front {
+    pub(crate) gate: Arc<Gate>,
     pub(crate) listener: tokio::net::TcpListener,
     pub(crate) url: String,
     pub(crate) access: Access,
@@ -646,27 +692,36 @@ pub(crate) struct Parts {
     pub(crate) shared: Option<crate::cluster::SharedTokens>,
 }
 
+impl Front {
+    /// That of a server that is the only one.
+    fn alone(gate: Gate, options: &ServerOptions) -> Result<Self, ServerError> {
+        let (listener, url) = listen_at(options)?;
+        Ok(Self {
+            access: gate.write_access(&url, &[])?,
+            gate: Arc::new(gate),
+            listener,
+            url,
+            instances: Arc::default(),
+            #[cfg(feature = "postgres")]
+            shared: None,
+        })
+    }
+}
+
 impl Parts {
     /// Those of a server that is the only one.
     fn alone(
-        gate: Arc<Gate>,
+        gate: Gate,
         journal: Box<dyn Journal>,
         history: HistorySource,
         options: &ServerOptions,
     ) -> Result<Self, ServerError> {
-        let (listener, url) = listen_at(options)?;
-        let access = gate.write_access(&url, &[])?;
-        gate.write_agent_access(&url, &[])?;
+        let front = Front::alone(gate, options)?;
+        front.gate.write_agent_access(&front.url, &[])?;
         Ok(Self {
-            gate,
             journal,
             history,
-            listener,
-            url,
-            access,
-            instances: Arc::default(),
-            #[cfg(feature = "postgres")]
-            shared: None,
+            front,
         })
     }
 }

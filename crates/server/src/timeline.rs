@@ -4,15 +4,18 @@
 //! ever read we remember when its first task began and its last one ended; a question about some time reads the blocks
 //! that can have something to do with it, and those that have changed.
 //!
+//! Attempts before the last one are in no block; they are found in the facts of the journal, which are read once, some at
+//! a time, and followed from then on.
+//!
 //! What must stay true: what is asked for is answered whole, in parts if need be: nothing is left out without a word.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use loxley_api::{TaskState, Timeline, TimelineAgent, TimelineFilter, TimelineSpan};
-use loxley_engine::RunningTask;
+use loxley_api::{SpanKind, TaskState, Timeline, TimelineAgent, TimelineFilter, TimelineSpan};
 use loxley_engine::history_view::ended_state;
-use loxley_journal::{ReadError, ReadHistory, TaskRow};
-use loxley_model::{AgentId, JobId, TaskId};
+use loxley_engine::{AttemptFate, AttemptFollower, EarlierAttempt, RunningTask};
+use loxley_journal::{Limit, Position, ReadError, ReadHistory, TaskRow};
+use loxley_model::{AgentId, JobId, TaskId, Time};
 
 /// So many blocks of 4,096 tasks are read for one answer.
 const BLOCKS_MAX: usize = 128;
@@ -20,11 +23,66 @@ const BLOCKS_MAX: usize = 128;
 const SPANS_MAX: u64 = 3000;
 const COLUMNS: u32 = 500;
 const COLUMNS_MAX: u32 = 2000;
+/// So much of the facts is read for one answer: a fraction of a second.
+const FACTS_AT_ONCE: Limit = Limit {
+    groups: 20_000,
+    bytes: 16 << 20,
+};
+/// So many earlier attempts are kept: some fifty megabytes. Of older ones the page says that they are not known.
+const ATTEMPTS_MAX: usize = 1_000_000;
 
 /// What is known of the blocks of the journal.
 #[derive(Debug, Default)]
 pub(crate) struct TimelineIndex {
     blocks: BTreeMap<TaskId, Block>,
+    attempts: AttemptIndex,
+}
+
+/// The attempts before the last ones, as far as the facts have been read.
+#[derive(Debug, Default)]
+struct AttemptIndex {
+    follower: AttemptFollower,
+    next: Position,
+    /// In the order in which they were found: by when they ended, but for those whose fate showed later.
+    found: Vec<EarlierAttempt>,
+    /// From when on they are known.
+    since: Option<Time>,
+}
+
+impl AttemptIndex {
+    /// Reads on. True when there is more.
+    fn catch_up(&mut self, history: &dyn ReadHistory) -> Result<bool, ReadError> {
+        let groups = match history.groups(self.next, FACTS_AT_ONCE) {
+            Err(ReadError::Dropped { first, .. }) => {
+                // What was dropped tells of attempts that nobody knows any more, and of what ran on since.
+                *self = Self {
+                    next: first,
+                    found: std::mem::take(&mut self.found),
+                    ..Self::default()
+                };
+                history.groups(first, FACTS_AT_ONCE)?
+            }
+            read => read?,
+        };
+        let mut bytes = 0;
+        for group in &groups {
+            bytes += group.facts.len();
+            let heard = self
+                .follower
+                .hear_group(group.position, &group.facts, &mut self.found);
+            match heard {
+                Ok(last) => self.since = self.since.or(last),
+                // A newer program wrote it; the server would not have started with it.
+                Err(error) => tracing::warn!(%error, "a group tells nothing of attempts"),
+            }
+            self.next = group.position.next();
+        }
+        if self.found.len() > ATTEMPTS_MAX {
+            let many = self.found.len() - ATTEMPTS_MAX / 2;
+            self.since = self.found.drain(..many).map(|one| one.end).max();
+        }
+        Ok(groups.len() >= FACTS_AT_ONCE.groups || bytes >= FACTS_AT_ONCE.bytes)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,9 +108,14 @@ pub(crate) struct Builder {
     epoch_unix_ns: u64,
     window: Window,
     agents: BTreeMap<AgentId, Row>,
+    /// What runs now; when exactly a copy began shows in the facts.
+    running: Vec<Ran>,
     tasks: u64,
+    earlier: u64,
     next: Option<u64>,
     first_ns: Option<u64>,
+    attempts_pending: bool,
+    attempts_since: Option<Time>,
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +137,7 @@ struct Ran {
     end: u64,
     state: TaskState,
     attempt: u32,
+    kind: Option<SpanKind>,
 }
 
 impl Builder {
@@ -91,25 +155,86 @@ impl Builder {
                 columns,
             },
             agents: BTreeMap::new(),
+            running: Vec::new(),
             tasks: 0,
+            earlier: 0,
             next: None,
             first_ns: None,
+            attempts_pending: false,
+            attempts_since: None,
         }
     }
 
     /// Adds what is running now.
     pub(crate) fn add_running(&mut self, running: &[RunningTask], now_ns: u64) {
-        for task in running {
+        let runs = running.iter().map(|task| Ran {
+            task: task.task,
+            job: task.job,
+            agent: task.agent,
+            start: task.started.0,
+            end: now_ns.max(task.started.0),
+            state: TaskState::Running,
+            attempt: task.attempt,
+            kind: None,
+        });
+        self.running.extend(runs);
+    }
+
+    /// Adds attempts before the last ones, as far as the facts have been read.
+    fn add_attempts(
+        &mut self,
+        history: &dyn ReadHistory,
+        index: &mut AttemptIndex,
+    ) -> Result<(), ReadError> {
+        self.attempts_pending = index.catch_up(history)?;
+        self.attempts_since = index.since;
+        // With the first part alone, as what runs.
+        if self.filter.cursor.is_some() {
+            return Ok(());
+        }
+        let known: BTreeMap<(TaskId, AgentId), (Time, bool)> = index
+            .follower
+            .running()
+            .map(|one| ((one.task, one.agent), (one.start, one.is_copy)))
+            .collect();
+        for ran in &mut self.running {
+            if let Some((start, is_copy)) = known.get(&(ran.task, ran.agent)) {
+                ran.start = start.0.min(ran.end);
+                ran.kind = is_copy.then_some(SpanKind::Copy);
+            }
+        }
+        let window = self.window;
+        let in_sight = index.found.iter();
+        let in_sight = in_sight.filter(|one| window.touches(Some((one.start.0, one.end.0))));
+        for one in in_sight {
+            // Whose it was is of interest where it is drawn by itself.
+            let is_drawn = self.tasks + self.earlier < SPANS_MAX;
+            let running = self.running.iter().find(|ran| ran.task == one.task);
+            let job = match running {
+                _ if !is_drawn => None,
+                Some(ran) => Some(ran.job),
+                None => history.task(one.task)?.map(|row| row.job),
+            };
             self.add(&Ran {
-                task: task.task,
-                job: task.job,
-                agent: task.agent,
-                start: task.started.0,
-                end: now_ns.max(task.started.0),
-                state: TaskState::Running,
-                attempt: task.attempt,
+                task: one.task,
+                job: job.unwrap_or(JobId(0)),
+                agent: one.agent,
+                start: one.start.0,
+                end: one.end.0,
+                state: match one.fate {
+                    AttemptFate::Failed | AttemptFate::Lost => TaskState::Failed,
+                    AttemptFate::Outrun | AttemptFate::GivenBack => TaskState::Cancelled,
+                },
+                attempt: one.attempt,
+                kind: Some(match one.fate {
+                    AttemptFate::Failed => SpanKind::Retried,
+                    AttemptFate::Outrun => SpanKind::Outrun,
+                    AttemptFate::GivenBack => SpanKind::GivenBack,
+                    AttemptFate::Lost => SpanKind::Lost,
+                }),
             });
         }
+        Ok(())
     }
 
     /// Adds what the journal has, from the cursor on.
@@ -118,6 +243,7 @@ impl Builder {
         history: &dyn ReadHistory,
         index: &mut TimelineIndex,
     ) -> Result<(), ReadError> {
+        self.add_attempts(history, &mut index.attempts)?;
         let mut from = TaskId(self.filter.cursor.unwrap_or(0));
         let mut read = 0;
         while let Some(found) = history.next_block(from)? {
@@ -152,10 +278,14 @@ impl Builder {
         if !window.touches(Some((ran.start, ran.end))) {
             return;
         }
-        self.tasks += 1;
         let row = self.agents.entry(ran.agent).or_default();
-        row.tasks += 1;
-        row.failed += u64::from(ran.state == TaskState::Failed);
+        if ran.kind.is_some() {
+            self.earlier += 1;
+        } else {
+            self.tasks += 1;
+            row.tasks += 1;
+            row.failed += u64::from(ran.state == TaskState::Failed);
+        }
         let place = match ran.state {
             TaskState::Succeeded => 0,
             TaskState::Failed => 1,
@@ -173,7 +303,7 @@ impl Builder {
             }
         }
         // One more than can be told shows that there are too many.
-        if self.tasks <= SPANS_MAX {
+        if self.tasks + self.earlier <= SPANS_MAX {
             let ms = |ns: u64| (ns as f64 - window.from_ns) / 1e6;
             row.spans.push(TimelineSpan {
                 task: ran.task,
@@ -182,18 +312,26 @@ impl Builder {
                 end_ms: ms(ran.end),
                 state: ran.state,
                 attempt: ran.attempt,
+                kind: ran.kind,
             });
         }
     }
 
-    /// Which agents are in it.
+    /// Which agents may be in it.
     pub(crate) fn agents(&self) -> Vec<AgentId> {
-        self.agents.keys().copied().collect()
+        let running = self.running.iter().map(|ran| ran.agent);
+        let all: BTreeSet<AgentId> = self.agents.keys().copied().chain(running).collect();
+        all.into_iter().collect()
     }
 
     /// The answer; `known` says what an agent is called and how many slots it has.
-    pub(crate) fn finish(self, known: &BTreeMap<AgentId, (String, u32)>) -> Timeline {
-        let is_crowded = self.tasks > SPANS_MAX;
+    pub(crate) fn finish(mut self, known: &BTreeMap<AgentId, (String, u32)>) -> Timeline {
+        for ran in std::mem::take(&mut self.running) {
+            self.add(&ran);
+        }
+        let all = self.tasks + self.earlier;
+        let is_crowded = all > SPANS_MAX;
+        let epoch = self.epoch_unix_ns as f64;
         let ms = |ns: f64| ns / 1e6;
         let agents = self.agents.into_iter().map(|(id, row)| {
             let known = known.get(&id);
@@ -217,11 +355,12 @@ impl Builder {
             column_ms: ms(self.window.column_ns),
             agents: agents.collect(),
             tasks: self.tasks,
-            spans_omitted: if is_crowded { self.tasks } else { 0 },
+            earlier_attempts: self.earlier,
+            spans_omitted: if is_crowded { all } else { 0 },
+            attempts_pending: self.attempts_pending,
+            attempts_since_unix_ms: self.attempts_since.map(|since| ms(since.0 as f64 + epoch)),
             next: self.next,
-            first_unix_ms: self
-                .first_ns
-                .map(|first| ms(first as f64 + self.epoch_unix_ns as f64)),
+            first_unix_ms: self.first_ns.map(|first| ms(first as f64 + epoch)),
         }
     }
 }
@@ -243,6 +382,7 @@ impl Ran {
             end: row.finished.0,
             state: ended_state(row.ended).0,
             attempt: row.attempt,
+            kind: None,
         })
     }
 }

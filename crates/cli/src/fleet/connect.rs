@@ -4,13 +4,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use loxley_api::data_directory;
 use loxley_client::blocking::Client;
 use loxley_client::{Access, ClientError, access_path};
 use serde::Serialize;
 
 use super::opened_journal::OpenedJournal;
+use crate::run::watched;
 
 /// Where the server is, and who we are to it.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -30,6 +31,16 @@ pub(crate) struct Connect {
     /// Nothing in it is changed.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["dir", "access", "server"])]
     journal: Option<PathBuf>,
+    /// Ask a `loxley run` of yours on this machine: the one with this process number, or the only one there is.
+    #[arg(
+        long,
+        value_name = "PID",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "0",
+        conflicts_with_all = ["dir", "access", "server", "journal"]
+    )]
+    run: Option<u32>,
     #[arg(skip)]
     opened: Arc<OnceLock<OpenedJournal>>,
 }
@@ -49,6 +60,9 @@ impl Connect {
                 let _ = self.opened.set(OpenedJournal::open(directory)?);
             }
             return Ok(self.opened.wait().access().clone());
+        }
+        if let Some(process) = self.run {
+            return access_of_run(process);
         }
         let path = match (&self.access, &self.dir) {
             (Some(file), _) => file.clone(),
@@ -79,6 +93,9 @@ impl Connect {
 
     /// The access file for an agent: what it runs should find no token that can do more than run tasks.
     pub(super) fn agent_access_path(&self) -> Result<PathBuf> {
+        if self.run.is_some() || self.journal.is_some() {
+            bail!("an agent joins a server: neither a run nor a journal has work for it");
+        }
         let named = std::env::var_os("LOXLEY_ACCESS").filter(|file| !file.is_empty());
         Ok(match (&self.access, &self.dir, named) {
             (Some(file), ..) => file.clone(),
@@ -91,6 +108,22 @@ impl Connect {
     /// A client of the server. Nothing is sent yet.
     pub(super) fn client(&self) -> Result<Client> {
         Ok(Client::new(&self.access()?)?)
+    }
+}
+
+/// How to get into a run: the one with this process number, or with 0 the only one.
+fn access_of_run(process: u32) -> Result<Access> {
+    if process != 0 {
+        return watched::access_of(process);
+    }
+    match watched::runs()?.as_slice() {
+        [] => bail!("--run: no `loxley run` of yours is under way on this machine"),
+        [process] => watched::access_of(*process),
+        several => {
+            let numbers: Vec<String> = several.iter().map(u32::to_string).collect();
+            let numbers = numbers.join(", ");
+            bail!("--run: several runs are under way; say which one, like --run=PID: {numbers}")
+        }
     }
 }
 

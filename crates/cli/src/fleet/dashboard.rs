@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use loxley_api::LinkRequest;
 use loxley_client::Tunnel;
 use serde::Serialize;
+use tempfile::TempPath;
 
 use super::connect::{Connect, print_json};
 use crate::exit::Exit;
@@ -106,10 +107,14 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
             )?;
             return Ok(Exit::Done);
         };
-        let opens = !args.no_open && !args.json && open(&url);
-        let how = match opens {
-            true => "A browser was asked to open it.",
-            false => "Open it in a browser.",
+        // It leads to the link for as long as the link works, and goes with us.
+        let page = match !args.no_open && !args.json && has_screen() {
+            true => open(&url),
+            false => None,
+        };
+        let how = match page {
+            Some(_) => "A browser was asked to open it.",
+            None => "Open it in a browser.",
         };
         writeln!(
             note,
@@ -125,22 +130,67 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
     })
 }
 
-/// Asks the desktop to show a page. Whether it does, nobody says.
-fn open(url: &str) -> bool {
-    // Where there is no screen, what looks for a browser may take over the terminal instead.
+/// Whether there is somebody who would see a browser. Where there is no screen, what looks for a browser may take over the
+/// terminal instead.
+fn has_screen() -> bool {
     let has_screen = ["DISPLAY", "WAYLAND_DISPLAY", "BROWSER"]
         .iter()
         .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
-    if !(has_screen || cfg!(target_os = "macos")) || !io::stderr().is_terminal() {
-        return false;
-    }
-    ["xdg-open", "open", "wslview"].iter().any(|program| {
+    (has_screen || cfg!(target_os = "macos")) && io::stderr().is_terminal()
+}
+
+/// Asks the desktop to show a page that leads to the link. Whether it does, nobody says. Everybody on this machine can read
+/// the command line of a browser, and the link signs in: so what stands there is a file that only its owner can read.
+fn open(url: &str) -> Option<TempPath> {
+    let page = page_to(url).ok()?;
+    let asked = ["xdg-open", "open", "wslview"].iter().any(|program| {
         Command::new(program)
-            .arg(url)
+            .arg(page.as_os_str())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .is_ok()
-    })
+    });
+    asked.then_some(page)
+}
+
+/// A page for its owner alone that leads to this address. The address is one of ours: nothing in it means anything in HTML.
+fn page_to(url: &str) -> io::Result<TempPath> {
+    let mut file = tempfile::Builder::new()
+        .prefix("loxley-dashboard-")
+        .suffix(".html")
+        .tempfile()?;
+    write!(
+        file,
+        "<!doctype html>\n<meta charset=\"utf-8\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
+         <meta http-equiv=\"refresh\" content=\"0; url={url}\">\n<title>Loxley</title>\n\
+         <p>The dashboard opens; if it does not, <a href=\"{url}\">open it</a>.</p>\n"
+    )?;
+    Ok(file.into_temp_path())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn only_its_owner_can_read_the_page_that_leads_in() {
+        let url = "http://127.0.0.1:1/#ticket=abc-_1";
+        let page = super::page_to(url).expect("there is room");
+        let mode = std::fs::metadata(&page).expect("it is there").permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600);
+        let text = std::fs::read_to_string(&page).expect("it is ours");
+        assert!(
+            text.contains(&format!("content=\"0; url={url}\"")),
+            "{text}"
+        );
+        assert!(
+            !page.to_string_lossy().contains("abc"),
+            "its name tells nothing"
+        );
+        let path = page.to_path_buf();
+        drop(page);
+        assert!(!path.exists(), "it goes with the command");
+    }
 }

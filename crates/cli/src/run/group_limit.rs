@@ -1,6 +1,6 @@
 //! `--limit group=N`: at most N tasks of a group at once on this machine, over all runs of one user.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// `group=N` as it stands on the command line.
@@ -33,16 +33,9 @@ impl FromStr for GroupLimit {
     }
 }
 
-/// Where the seats are: the user's own directory for such things, or one beside the temporary files
-/// that carries the user's number.
+/// Where the seats are.
 pub(super) fn root() -> PathBuf {
-    match std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
-        Some(directory) => Path::new(&directory).join("loxley/limits"),
-        None => {
-            let user = rustix::process::getuid().as_raw();
-            std::env::temp_dir().join(format!("loxley-{user}/limits"))
-        }
-    }
+    crate::runtime_directory::root().join("limits")
 }
 
 #[cfg(test)]

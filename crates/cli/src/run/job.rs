@@ -224,6 +224,7 @@ pub(super) fn run(mut args: Args, path: &Path, out: &mut dyn Write) -> Result<Ex
         .iter()
         .map(|agent| agent.name.as_str())
         .collect();
+    let mut written = super::journal(&args)?;
     let runner = Runner::new(Parts {
         config,
         settings: super::slot_settings(super::start_gate(&args, cores()), limits_memory),
@@ -231,7 +232,7 @@ pub(super) fn run(mut args: Args, path: &Path, out: &mut dyn Write) -> Result<Ex
         hold: Duration::ZERO,
         checkpoints: kept.directory(),
         agents: book.records(),
-        journal: super::journal(&args)?,
+        journal: written.journal.take(),
         source: Source::Job(source),
         delivery,
         ahead: super::AHEAD,
@@ -242,11 +243,14 @@ pub(super) fn run(mut args: Args, path: &Path, out: &mut dyn Write) -> Result<Ex
         )),
         halt: args.halt,
         median_limit: None,
-        events: (sender, receiver),
+        events: (sender.clone(), receiver),
     })?;
-    let (summary, trace) = runner.run(out)?;
+    let _watched = super::watched(&args, sender, &written, &runner)?;
+    let (summary, trace, afterwards) = runner.run(out)?;
     let trace = trace.expect("a job has a trace");
     finish(&args, path, &book, &summary, trace, out)?;
+    out.flush()?;
+    super::stay(&args, &summary, afterwards)?;
     Ok(super::exit_of(&summary))
 }
 

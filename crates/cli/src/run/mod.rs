@@ -27,6 +27,7 @@ mod runner;
 pub(crate) mod sem;
 mod source;
 mod summary;
+pub(crate) mod watched;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Write};
@@ -62,9 +63,10 @@ use self::joblog::{Earlier, JobLog};
 use self::lines::Lines;
 use self::progress::Progress;
 use self::results::Results;
-use self::runner::{Event, Parts, Runner};
+use self::runner::{Afterwards, Event, Parts, Runner};
 use self::source::{ItemSource, Source};
 use self::summary::Summary;
+use self::watched::Watched;
 use crate::exit::Exit;
 
 /// Run a command for each item, or a job file, on all cores.
@@ -333,9 +335,28 @@ pub(crate) struct Args {
     /// `export` read it.
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
+    /// Serve the dashboard of this run on 127.0.0.1 and print a link that signs one browser in; until the run ends, or
+    /// with =stay until Ctrl-C. What ran is kept meanwhile (in --journal DIR, or for as long as the dashboard is there).
+    #[arg(
+        long,
+        value_name = "UNTIL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "end"
+    )]
+    dashboard: Option<Until>,
     /// How the scheduler decides; see `loxley config default`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+}
+
+/// How long a dashboard is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Until {
+    /// Until the run ends.
+    End,
+    /// Until somebody interrupts.
+    Stay,
 }
 
 const HELP: &str = "\
@@ -366,6 +387,7 @@ Each task finds LOXLEY_JOB_ID, LOXLEY_TASK_ID, LOXLEY_ENTRY (its items), LOXLEY_
 LOXLEY_SLOT in its environment, and PARALLEL_SEQ and PARALLEL_JOBSLOT as with GNU parallel; in a job
 file, with `checkpoint: true`, also LOXLEY_CHECKPOINT.
 
+While it runs, `loxley top --run` shows it in another terminal, and `loxley dashboard --run` in a browser.
 Interrupt (^C) once: what runs is finished, nothing more is started. Twice: it is killed, as with TERM,
 HUP and QUIT: TERM to everything that a task started, KILL after a grace. If this process is itself
 killed (-9), its tasks end with it; `LOXLEY_MARK` in their environment is how they are found.
@@ -584,13 +606,14 @@ fn run_prepared(mut args: Args, prepared: Prepared, out: &mut dyn Write) -> Resu
     for GroupLimit { group, limit } in &args.limit {
         gate = gate.with_limit(SharedLimit::new(&root, group, *limit)?);
     }
+    let mut kept = journal(&args)?;
     let runner = Runner::new(Parts {
         config: config(&args)?,
         settings: slot_settings(gate, args.memory.is_some()),
         hold: HOLD,
         checkpoints: None,
         agents: (1..=slots).map(slot_agent).collect(),
-        journal: journal(&args)?,
+        journal: kept.journal.take(),
         source: Source::Items(source),
         ahead,
         delivery,
@@ -601,15 +624,18 @@ fn run_prepared(mut args: Args, prepared: Prepared, out: &mut dyn Write) -> Resu
             Some(TimeLimit::OfMedian(ratio)) => Some(ratio),
             _ => None,
         },
-        events: (sender, receiver),
+        events: (sender.clone(), receiver),
     })?;
-    let (summary, _) = runner.run(out)?;
+    let _watched = watched(&args, sender, &kept, &runner)?;
+    let (summary, _, afterwards) = runner.run(out)?;
     if args.json {
         summary.show_json(out)?;
     }
     if args.summary == When::Always || (args.summary == When::Auto && terminal) {
         summary.show(&mut io::stderr())?;
     }
+    out.flush()?;
+    stay(&args, &summary, afterwards)?;
     Ok(exit_of(&summary))
 }
 
@@ -894,24 +920,77 @@ fn weights(file: &Path) -> Result<Vec<f64>> {
         .collect()
 }
 
+/// Where a run is written down.
+#[derive(Debug)]
+struct RunJournal {
+    journal: Option<SqliteJournal>,
+    directory: Option<PathBuf>,
+    /// Goes with the run: nobody asked for a journal, but a dashboard shows what is over.
+    _temporary: Option<tempfile::TempDir>,
+}
+
 /// The journal that the command line asks for. One that has been written to tells of other tasks with the same
 /// numbers.
-fn journal(args: &Args) -> Result<Option<SqliteJournal>> {
-    let Some(directory) = &args.journal else {
-        return Ok(None);
+fn journal(args: &Args) -> Result<RunJournal> {
+    let temporary = match args.dashboard {
+        Some(_) if args.journal.is_none() => {
+            Some(tempfile::tempdir().context("--dashboard: no place for a journal")?)
+        }
+        _ => None,
+    };
+    let of_temporary = temporary.as_ref().map(|directory| directory.path());
+    let directory = args.journal.as_deref().or(of_temporary).map(Path::to_owned);
+    let Some(directory) = directory else {
+        return Ok(RunJournal {
+            journal: None,
+            directory: None,
+            _temporary: None,
+        });
     };
     let options = loxley_journal::Options {
         holder: "loxley run".to_owned(),
         ..loxley_journal::Options::default()
     };
-    let opened = SqliteJournal::open(directory, &options)?;
+    let opened = SqliteJournal::open(&directory, &options)?;
     if opened.journal.next_position() != loxley_journal::Position::START {
         bail!(
             "--journal: there is one in {} already; name a new directory for each run",
             directory.display()
         );
     }
-    Ok(Some(opened.journal))
+    Ok(RunJournal {
+        journal: Some(opened.journal),
+        directory: Some(directory),
+        _temporary: temporary,
+    })
+}
+
+/// Has a run be looked at by whoever wants to.
+fn watched(
+    args: &Args,
+    events: Sender<Event>,
+    journal: &RunJournal,
+    runner: &Runner,
+) -> Result<Watched> {
+    let epoch = runner.epoch_unix_ns();
+    let watched = Watched::start(events, journal.directory.as_deref(), epoch);
+    if args.dashboard.is_some() {
+        let opened = watched.open_dashboard();
+        opened.context("--dashboard")?;
+    }
+    Ok(watched)
+}
+
+/// Keeps a run that is over to be looked at, if that is asked for.
+fn stay(args: &Args, summary: &Summary, afterwards: Afterwards) -> Result<()> {
+    if args.dashboard == Some(Until::Stay) && !summary.interrupted {
+        writeln!(
+            io::stderr(),
+            "The run is over; its dashboard stays until Ctrl-C."
+        )?;
+        afterwards.until_interrupted();
+    }
+    Ok(())
 }
 
 /// What failed according to the job log.

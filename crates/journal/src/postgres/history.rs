@@ -9,12 +9,14 @@ use tokio_postgres::{Error, Row};
 
 use super::SHARD;
 use super::address::Address;
-use super::journal::runtime;
+use super::journal::{damaged, runtime};
 use super::link::{Link, says};
+use crate::group::{Limit, Position, StoredGroup};
 use crate::reader::{BlockStamp, ReadHistory};
 use crate::rows::{
     AgentRow, Ended, JobRow, TaskOutput, TaskRow, Usage, limits, state_code, state_of,
 };
+use crate::sqlite::seal;
 use crate::sqlite::{JobQuery, Page, TaskFilter, TaskQuery};
 use crate::{DatabaseError, OpenError, ReadError};
 
@@ -257,6 +259,48 @@ impl ReadHistory for PostgresHistory {
             name: row.get(1),
         });
         Ok(page(rows.collect(), limit, |row| row.agent))
+    }
+
+    fn groups(&self, from: Position, limit: Limit) -> Result<Vec<StoredGroup>, ReadError> {
+        let mut groups: Vec<StoredGroup> = Vec::new();
+        let (mut next, mut bytes) = (from, 0);
+        while groups.len() < limit.groups.max(1) && (groups.is_empty() || bytes < limit.bytes) {
+            // A few at a time: facts may be large.
+            let some = (limit.groups.max(1) - groups.len()).min(64) as i64;
+            let rows = self.query(
+                "SELECT pos, n, crc, facts FROM grp WHERE shard = $1 AND pos >= $2 ORDER BY pos LIMIT $3",
+                &[&SHARD, &(next.0 as i64), &some],
+            )?;
+            if rows.is_empty() {
+                break;
+            }
+            for row in rows {
+                let position = Position(number(&row, 0));
+                if position != next {
+                    // What is gone from the beginning was dropped; nothing is ever dropped from the middle.
+                    return match groups.is_empty() {
+                        true => Err(ReadError::Dropped {
+                            asked: from,
+                            first: position,
+                        }),
+                        false => Err(damaged(next, "the group is missing")),
+                    };
+                }
+                let fact_count = row.get::<_, i32>(1) as u32;
+                let facts: Vec<u8> = row.get(3);
+                if i64::from(seal::group(position, fact_count, &facts)) != row.get::<_, i64>(2) {
+                    return Err(damaged(position, "the CRC does not fit"));
+                }
+                bytes += facts.len();
+                next = position.next();
+                groups.push(StoredGroup {
+                    position,
+                    facts,
+                    fact_count,
+                });
+            }
+        }
+        Ok(groups)
     }
 
     fn epoch_unix_nanos(&self) -> Result<u64, ReadError> {

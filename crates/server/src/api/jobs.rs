@@ -2,10 +2,10 @@
 
 use axum::Json;
 use axum::extract::{Extension, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use loxley_api::{
-    ApiError, ErrorBody, ErrorCode, ExtendRequest, Figures, JobFilter, JobInfo, JobRequest, Page,
-    TaskFilter, TaskInfo, TaskState,
+    ApiError, ErrorBody, ErrorCode, ExtendRequest, Figures, JobFilter, JobInfo, JobRequest,
+    JobState, Page, TRACEPARENT_HEADER, TaskFilter, TaskInfo, TaskState, is_traceparent,
 };
 use loxley_model::JobId;
 use loxley_policy::Selection;
@@ -42,8 +42,17 @@ pub(super) async fn submit(
     State(context): State<Context>,
     Extension(caller): Extension<Caller>,
     Params(params): Params<SubmitParams>,
-    Body(request): Body<JobRequest>,
+    headers: HeaderMap,
+    Body(mut request): Body<JobRequest>,
 ) -> Result<(StatusCode, Json<JobInfo>), Refusal> {
+    if request.traceparent.is_none() {
+        // What cannot be understood is passed over, says W3C: tracing must not break what is traced.
+        let parent = headers.get(TRACEPARENT_HEADER);
+        let parent = parent.and_then(|parent| parent.to_str().ok());
+        let parent = parent.filter(|parent| is_traceparent(parent));
+        request.traceparent = parent.map(str::to_owned);
+    }
+    request.hand_down_trace();
     let wait = wait_time("wait", params.wait.unwrap_or(0.0))?;
     let user = caller.act_for(request.user.as_deref())?;
     let job = context.handle.submit(&request, user).await?;
@@ -168,7 +177,16 @@ pub(super) async fn cancel(
     if !job.state.is_over() {
         context.handle.cancel(Selection::Job(id)).await?;
     }
-    Ok(Json(context.handle.job(id).await?))
+    Ok(Json(match context.handle.job(id).await {
+        // Of a run that keeps nothing, what is over is forgotten; and a server that drains may end with this.
+        Err(error) if matches!(error.code, ErrorCode::NotFound | ErrorCode::Unavailable) => {
+            JobInfo {
+                state: JobState::Cancelled,
+                ..job
+            }
+        }
+        found => found?,
+    }))
 }
 
 /// Add entries to an array of a job that is open.

@@ -204,6 +204,44 @@ impl Page {
                 self.value(name, &[("quantile", quantile)], value);
             }
         }
+        let name = "loxley_priority_assign_seconds";
+        self.head(
+            name,
+            "From being ready to being given to an agent by priority, in the last minutes",
+            "summary",
+        );
+        for waits in &figures.waits {
+            let priority = waits.priority.to_string();
+            for (quantile, value) in [("0.5", waits.p50_sec), ("0.99", waits.p99_sec)] {
+                if let Some(value) = value {
+                    let labels = [("priority", &*priority), ("quantile", quantile)];
+                    self.value(name, &labels, value);
+                }
+            }
+            let count = format!("{name}_count");
+            self.value(&count, &[("priority", &priority)], waits.tasks);
+        }
+        let name = "loxley_user_busy_slot_seconds";
+        self.head(
+            name,
+            "For how long slots were busy with a user's attempts that ended in the last minutes",
+            "gauge",
+        );
+        for share in &figures.users {
+            self.value(name, &[("user", &share.user)], share.busy_sec);
+        }
+        let name = "loxley_deadlines";
+        self.head(
+            name,
+            "Tasks with a deadline that ended in the last minutes, by whether it was met",
+            "gauge",
+        );
+        for (result, count) in [
+            ("met", figures.deadlines_met),
+            ("missed", figures.deadlines_missed),
+        ] {
+            self.value(name, &[("result", result)], count);
+        }
         for (name, help, value) in [
             (
                 "loxley_figures_window_seconds",
@@ -381,6 +419,26 @@ impl Page {
                 "memory_pressure",
                 "loxley_agent_memory_pressure_ratio",
                 "The share of time in which something waited for memory of an agent's machine",
+            ),
+            (
+                "io_pressure",
+                "loxley_agent_io_pressure_ratio",
+                "The share of time in which something waited for a disk of an agent's machine",
+            ),
+            (
+                "context_switches_per_sec",
+                "loxley_agent_context_switches_per_second",
+                "Context switches of an agent's machine",
+            ),
+            (
+                "temperature_celsius",
+                "loxley_agent_temperature_celsius",
+                "The hottest sensor of an agent's machine",
+            ),
+            (
+                "power_watts",
+                "loxley_agent_power_watts",
+                "What the processors of an agent's machine draw, by RAPL",
             ),
         ] {
             self.head(name, help, "gauge");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use loxley_api::{
     ApiError, ClusterInfo, ConfigRequest, ErrorBody, FigureHistory, Figures, Health, LogRequest,
@@ -14,7 +14,7 @@ use loxley_model::Time;
 use serde::Deserialize;
 
 use super::extract::{Body, Params, Refusal};
-use crate::Context;
+use crate::{Caller, Context};
 
 /// The server.
 #[utoipa::path(
@@ -62,8 +62,15 @@ pub(super) async fn hand_over(
     get, path = "/v1/figures", tag = "server",
     responses((status = 200, description = "Of all jobs together.", body = Figures))
 )]
-pub(super) async fn figures(State(context): State<Context>) -> Result<Json<Figures>, Refusal> {
-    Ok(Json(context.handle.figures().await?))
+pub(super) async fn figures(
+    State(context): State<Context>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Json<Figures>, Refusal> {
+    let mut figures = context.handle.figures().await?;
+    if context.sees_only_own(&caller) {
+        figures.users.retain(|share| *share.user == *caller.user);
+    }
+    Ok(Json(figures))
 }
 
 /// How many points are wanted.

@@ -6,7 +6,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use loxley_api::{ApiError, ErrorBody, EventKind, Explanation, OutputTail, TaskInfo};
+use loxley_api::{
+    ApiError, ErrorBody, ErrorCode, EventKind, Explanation, OutputTail, TaskInfo, TaskState,
+};
 use loxley_model::TaskId;
 use loxley_policy::Selection;
 use tokio::sync::broadcast::error::RecvError;
@@ -152,7 +154,16 @@ pub(super) async fn cancel(
     if !task.state.is_over() {
         context.handle.cancel(Selection::Task(id)).await?;
     }
-    Ok(Json(context.handle.task(id).await?))
+    Ok(Json(match context.handle.task(id).await {
+        // Of a run that keeps nothing, what is over is forgotten; and a server that drains may end with this.
+        Err(error) if matches!(error.code, ErrorCode::NotFound | ErrorCode::Unavailable) => {
+            TaskInfo {
+                state: TaskState::Cancelled,
+                ..task
+            }
+        }
+        found => found?,
+    }))
 }
 
 /// Give a failed task another chance.

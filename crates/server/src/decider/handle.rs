@@ -22,7 +22,7 @@ use loxley_protocol as wire;
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
 
 use super::commit::Forgetting;
-use super::{CommitTimes, Decider, Link, Progress, Request, Told};
+use super::{CommitTimes, Link, Progress, Request, Told, View};
 use crate::outputs::Outputs;
 use crate::timeline::{self, TimelineIndex};
 
@@ -97,6 +97,16 @@ impl HistorySource {
         Self {
             inner: None,
             epoch_unix_ns,
+        }
+    }
+
+    /// The same, with times that count from another moment: that of an engine whose clock did not begin with the
+    /// journal.
+    #[must_use]
+    pub fn counting_from(self, epoch_unix_ns: u64) -> Self {
+        Self {
+            epoch_unix_ns,
+            ..self
         }
     }
 
@@ -219,7 +229,7 @@ impl Handle {
             entries,
             cost_sec,
         } = request;
-        let task = self.ask(move |decider| decider.engine.array_of(job, task.as_deref()));
+        let task = self.ask(move |view| view.engine.array_of(job, task.as_deref()));
         let fact = Fact::JobExtended {
             job,
             task: task.await??,
@@ -244,7 +254,7 @@ impl Handle {
     /// # Errors
     /// When there is none.
     pub async fn job(&self, id: JobId) -> Result<JobInfo, ApiError> {
-        let live = self.ask(move |decider| decider.engine.job_info(id)).await?;
+        let live = self.ask(move |view| view.engine.job_info(id)).await?;
         if let Some(job) = live {
             return Ok(job);
         }
@@ -262,7 +272,7 @@ impl Handle {
     /// # Errors
     /// When there is no such job.
     pub async fn job_request(&self, id: JobId) -> Result<Arc<JobRequest>, ApiError> {
-        let live = self.ask(move |decider| decider.engine.job_request(id));
+        let live = self.ask(move |view| view.engine.job_request(id));
         if let Some(request) = live.await? {
             return Ok(request);
         }
@@ -281,8 +291,8 @@ impl Handle {
         let limit = page_size(filter.limit);
         let wanted = filter.clone();
         let mut items = self
-            .ask(move |decider| {
-                let jobs = decider.engine.jobs();
+            .ask(move |view| {
+                let jobs = view.engine.jobs();
                 let mut infos: Vec<JobInfo> = jobs
                     .filter(|job| history_view::admits(&wanted, job))
                     .collect();
@@ -327,9 +337,7 @@ impl Handle {
     /// # Errors
     /// When there is none.
     pub async fn task(&self, id: TaskId) -> Result<TaskInfo, ApiError> {
-        let live = self
-            .ask(move |decider| decider.engine.task_info(id))
-            .await?;
+        let live = self.ask(move |view| view.engine.task_info(id)).await?;
         if let Some(task) = live {
             return Ok(task);
         }
@@ -360,9 +368,9 @@ impl Handle {
             let count = (end - next).min(1000);
             let from = TaskId(next);
             let id_of_job = job.id;
-            let live = self.ask(move |decider| {
+            let live = self.ask(move |view| {
                 let ids = (from.0..from.0 + count).map(TaskId);
-                let infos = ids.filter_map(|id| decider.engine.task_info(id));
+                let infos = ids.filter_map(|id| view.engine.task_info(id));
                 let infos = infos.filter(|task| task.job == id_of_job);
                 infos.map(|task| (task.id, task)).collect()
             });
@@ -440,7 +448,7 @@ impl Handle {
     /// When there is no such task.
     pub async fn explain(&self, id: TaskId) -> Result<Explanation, ApiError> {
         let live = self
-            .ask(move |decider| decider.engine.explain(id, decider.clock.peek()))
+            .ask(move |view| view.engine.explain(id, view.now))
             .await?;
         if let Some(explanation) = live {
             return Ok(explanation);
@@ -489,9 +497,9 @@ impl Handle {
     /// # Errors
     /// When the server is stopping.
     pub async fn agents(&self) -> Result<Vec<AgentInfo>, ApiError> {
-        self.ask(|decider| {
-            let ids = decider.engine.agents();
-            ids.filter_map(|id| decider.agent_info(id)).collect()
+        self.ask(|view| {
+            let ids = view.engine.agents();
+            ids.filter_map(|id| view.agent_info(id)).collect()
         })
         .await
     }
@@ -501,7 +509,7 @@ impl Handle {
     /// # Errors
     /// When there is none.
     pub async fn agent(&self, id: AgentId) -> Result<AgentInfo, ApiError> {
-        let info = self.ask(move |decider| decider.agent_info(id)).await?;
+        let info = self.ask(move |view| view.agent_info(id)).await?;
         info.ok_or_else(|| ApiError::not_found("agent", id.0))
     }
 
@@ -512,7 +520,7 @@ impl Handle {
     pub async fn agent_named(&self, name: &str) -> Result<AgentId, ApiError> {
         let wanted = name.to_owned();
         let id = self
-            .ask(move |decider| decider.engine.agent_named(&wanted))
+            .ask(move |view| view.engine.agent_named(&wanted))
             .await?;
         id.ok_or_else(|| ApiError::not_found("agent", name))
     }
@@ -568,7 +576,7 @@ impl Handle {
     /// # Errors
     /// When the server is stopping.
     pub async fn config(&self) -> Result<Config, ApiError> {
-        self.ask(|decider| decider.engine.config().clone()).await
+        self.ask(|view| view.engine.config().clone()).await
     }
 
     /// Asks for a rebalancing pass now.
@@ -584,7 +592,7 @@ impl Handle {
     /// # Errors
     /// When the server is stopping.
     pub async fn fleet(&self) -> Result<FleetInfo, ApiError> {
-        self.ask(|decider| decider.engine.fleet_info()).await
+        self.ask(|view| view.engine.fleet_info()).await
     }
 
     /// The figures of the fleet in the last minutes.
@@ -592,7 +600,7 @@ impl Handle {
     /// # Errors
     /// When the server is stopping.
     pub async fn figures(&self) -> Result<Figures, ApiError> {
-        self.ask(|decider| decider.engine.fleet_figures()).await
+        self.ask(|view| view.engine.fleet_figures()).await
     }
 
     /// The figures of what is over of a job.
@@ -600,7 +608,7 @@ impl Handle {
     /// # Errors
     /// When there is no such job, or the history cannot be read.
     pub async fn job_figures(&self, id: JobId) -> Result<Figures, ApiError> {
-        let counted = self.ask(move |decider| decider.engine.counted(id)).await?;
+        let counted = self.ask(move |view| view.engine.counted(id)).await?;
         let figures = self
             .history
             .ask(move |history| run_figures::of_job(history, id, &counted));
@@ -620,7 +628,7 @@ impl Handle {
         let mut builder = timeline::Builder::new(filter, self.history.epoch_unix_ns);
         // What runs now comes with the first part.
         if filter.cursor.is_none() {
-            let running = self.ask(|decider| (decider.engine.running(), decider.clock.peek()));
+            let running = self.ask(|view| (view.engine.running(), view.now));
             let (running, now) = running.await?;
             builder.add_running(&running, now.0);
         }
@@ -634,9 +642,9 @@ impl Handle {
             builder = read.await?.ok_or_else(stopping)?;
         }
         let ids = builder.agents();
-        let known = self.ask(move |decider| {
+        let known = self.ask(move |view| {
             let known = ids.into_iter().map(|id| {
-                let info = decider.engine.agent_info(id);
+                let info = view.engine.agent_info(id);
                 (id, info.map(|info| (info.name, info.slots)))
             });
             known.collect::<Vec<_>>()
@@ -671,7 +679,7 @@ impl Handle {
     /// # Errors
     /// When the server is stopping.
     pub async fn health(&self) -> Result<Health, ApiError> {
-        let mut health = self.ask(|decider| decider.engine.health()).await?;
+        let mut health = self.ask(|view| view.engine.health()).await?;
         if self.is_disk_full() {
             health.ok = false;
             health.problems.insert(0, disk_full());
@@ -753,7 +761,7 @@ impl Handle {
     /// # Errors
     /// When the server is stopping.
     pub async fn open_jobs(&self) -> Result<u64, ApiError> {
-        self.ask(|decider| decider.engine.open_jobs()).await
+        self.ask(|view| view.engine.open_jobs()).await
     }
 
     /// The place after the last group that is on disk.
@@ -785,7 +793,7 @@ impl Handle {
     /// # Errors
     /// When the server is stopping.
     pub async fn digest(&self) -> Result<u64, ApiError> {
-        self.ask(|decider| decider.engine.digest()).await
+        self.ask(|view| view.engine.digest()).await
     }
 
     // For sessions.
@@ -840,11 +848,11 @@ impl Handle {
 
     async fn ask<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&Decider) -> T + Send + 'static,
+        question: impl FnOnce(&View<'_>) -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         let (sender, answer) = oneshot::channel();
-        let ask = Request::Ask(Box::new(move |decider| {
-            let found = question(decider);
+        let ask = Request::Ask(Box::new(move |view: &View<'_>| {
+            let found = question(view);
             Box::new(move || {
                 let _ = sender.send(found);
             })

@@ -16,6 +16,7 @@
 mod commit;
 mod frames;
 mod handle;
+mod observed;
 mod sessions;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,12 +27,14 @@ use loxley_api::{ApiError, ClusterInfo, Event, EventKind, JobInfo};
 use loxley_driver::IdMap;
 use loxley_engine::{Applied, Clock, Engine, Fact, Flushed, RecoverError};
 use loxley_journal::Journal;
-use loxley_model::{AgentId, JobId, Span, TaskId};
+use loxley_model::{AgentId, JobId, Span, TaskId, Time};
 use loxley_policy::Config;
 use loxley_protocol as wire;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
 pub use handle::{Handle, HistorySource};
+pub(crate) use observed::observe;
+pub use observed::{Observer, Question, Wish};
 
 use commit::{Committer, Outbox, Packet};
 use sessions::Session;
@@ -63,7 +66,7 @@ pub(crate) enum Request {
         answer: oneshot::Sender<Result<Told, ApiError>>,
     },
     /// A question. It sees the state, and its answer waits until what it saw is on disk.
-    Ask(Box<dyn FnOnce(&Decider) -> Release + Send>),
+    Ask(Ask),
     /// Tell me when this job is over; at once, and nothing, if it is not under way.
     Wait {
         job: JobId,
@@ -95,6 +98,16 @@ pub(crate) enum Request {
     Prune(commit::Forgetting),
     /// End, after everything that was told before is on disk.
     Stop,
+}
+
+type Ask = Box<dyn FnOnce(&View<'_>) -> Release + Send>;
+
+/// What a question sees.
+pub(crate) struct View<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) now: Time,
+    /// The connections of agents; none where the agents are threads of the same process.
+    sessions: Option<&'a IdMap<AgentId, Session>>,
 }
 
 /// What came of a fact.
@@ -462,13 +475,17 @@ impl Decider {
         match request {
             Request::Tell { fact, answer } => {
                 let applied = self.record_and_apply(fact);
-                let told = applied.map(|applied| self.told(applied));
+                let told = applied.map(|applied| told(&self.engine, applied));
                 self.release(move || {
                     let _ = answer.send(told);
                 });
             }
             Request::Ask(question) => {
-                let release = question(self);
+                let release = question(&View {
+                    engine: &self.engine,
+                    now: self.clock.peek(),
+                    sessions: Some(&self.sessions),
+                });
                 self.releases.push(release);
             }
             Request::Wait { job, answer } if !self.engine.is_open(job) => {
@@ -540,23 +557,6 @@ impl Decider {
         self.releases.push(Box::new(release));
     }
 
-    fn told(&self, applied: Applied) -> Told {
-        match applied {
-            Applied::Job(id) => match self.engine.job_info(id) {
-                Some(job) => Told::Job(Box::new(job)),
-                None => self.told_of_ended(id),
-            },
-            Applied::Done | Applied::Agent(_) => Told::Done,
-        }
-    }
-
-    /// A job that ended while it was accepted is among the effects; another one was accepted before, under the
-    /// same key.
-    fn told_of_ended(&self, id: JobId) -> Told {
-        let ended = self.engine.jobs_over().iter().find(|job| job.id == id);
-        ended.map_or(Told::Ended(id), |job| Told::Job(Box::new(job.clone())))
-    }
-
     /// Hands the group and what follows from it to the commit thread. False when that is over.
     fn flush(&mut self) -> bool {
         self.lazy_since = None;
@@ -597,17 +597,37 @@ impl Decider {
     }
 
     fn number_events(&mut self, kinds: Vec<EventKind>) -> Vec<Arc<Event>> {
-        let unix_ms = self.engine.unix_ms(self.engine.now());
-        let numbered = kinds.into_iter().map(|kind| {
-            self.event_sequence += 1;
-            Arc::new(Event {
-                sequence: self.event_sequence,
-                unix_ms,
-                kind,
-            })
-        });
-        numbered.collect()
+        number_events(&self.engine, &mut self.event_sequence, kinds)
     }
+}
+
+fn number_events(engine: &Engine, last: &mut u64, kinds: Vec<EventKind>) -> Vec<Arc<Event>> {
+    let unix_ms = engine.unix_ms(engine.now());
+    let numbered = kinds.into_iter().map(|kind| {
+        *last += 1;
+        Arc::new(Event {
+            sequence: *last,
+            unix_ms,
+            kind,
+        })
+    });
+    numbered.collect()
+}
+
+fn told(engine: &Engine, applied: Applied) -> Told {
+    match applied {
+        Applied::Job(id) => match engine.job_info(id) {
+            Some(job) => Told::Job(Box::new(job)),
+            None => told_of_ended(engine, id),
+        },
+        Applied::Done | Applied::Agent(_) => Told::Done,
+    }
+}
+
+/// A job that ended while it was accepted is among the effects; another one was accepted before, under the same key.
+fn told_of_ended(engine: &Engine, id: JobId) -> Told {
+    let ended = engine.jobs_over().iter().find(|job| job.id == id);
+    ended.map_or(Told::Ended(id), |job| Told::Job(Box::new(job.clone())))
 }
 
 /// The tasks that agents say have started or ended.

@@ -11,7 +11,7 @@ use loxley_model::{AgentId, Lease, Span, TaskId};
 use loxley_policy::Vitals;
 use loxley_protocol as wire;
 
-use super::{Decider, Link, frames};
+use super::{Decider, Link, View, frames};
 
 /// After so many templates a session is told again what it needs.
 const TEMPLATES_MAX: usize = 4096;
@@ -198,11 +198,13 @@ impl Decider {
         self.frame(agent).farewell = farewell.into();
         Ok(())
     }
+}
 
+impl View<'_> {
     /// An agent, with what it last said of itself.
     pub(crate) fn agent_info(&self, agent: AgentId) -> Option<AgentInfo> {
         let mut info = self.engine.agent_info(agent)?;
-        if let Some(session) = self.sessions.get(&agent) {
+        if let Some(session) = self.sessions.and_then(|known| known.get(&agent)) {
             let vitals = &session.vitals;
             let said = [
                 ("load", Some(vitals.load)),
@@ -212,6 +214,10 @@ impl Decider {
                 ),
                 ("cpu_pressure", vitals.cpu_pressure),
                 ("memory_pressure", vitals.memory_pressure),
+                ("io_pressure", vitals.io_pressure),
+                ("context_switches_per_sec", vitals.context_switches_per_sec),
+                ("temperature_celsius", vitals.temperature_celsius),
+                ("power_watts", vitals.power_watts),
             ];
             let said = said
                 .into_iter()

@@ -12,6 +12,7 @@
 
 mod attempts;
 mod clock;
+mod observed;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -31,7 +32,10 @@ use loxley_exec::{
 use loxley_journal::{Journal, SqliteJournal};
 use loxley_model::{AgentId, JobId, Lease, Span, TaskId, Time};
 use loxley_policy::{Action, Config, Report, Vitals};
+use loxley_server::decider::{Observer, Question};
 
+pub(in crate::run) use self::observed::Afterwards;
+use self::observed::Observers;
 use super::delivery::{Delivery, Done};
 use super::halt::Halt;
 use super::progress::Progress;
@@ -52,6 +56,10 @@ pub(in crate::run) enum Event {
     Interrupted,
     /// Somebody wants us to end now.
     Terminated,
+    /// Somebody begins to look.
+    Observed(Box<Observer>),
+    /// Somebody who looks wants to know something, or to have it changed.
+    Asked(Box<Question>),
 }
 
 /// What a run is built from.
@@ -85,6 +93,8 @@ pub(in crate::run) struct Runner {
     engine: Engine,
     journal: Option<SqliteJournal>,
     origin: Instant,
+    epoch_unix_ns: u64,
+    observers: Observers,
     /// The engine numbers them from 1.
     agents: Vec<LocalAgent>,
     /// Whose each slot is.
@@ -173,11 +183,14 @@ impl Runner {
                 engine.heard(Time::ZERO, agent, vitals);
             }
         }
-        let origin = Instant::now();
+        let (origin, epoch_unix_ns) = (Instant::now(), unix_ns());
+        engine.set_epoch(epoch_unix_ns);
         Ok(Self {
             engine,
             journal: parts.journal,
             origin,
+            epoch_unix_ns,
+            observers: Observers::default(),
             open_slots: owners.len(),
             summary: Summary::new(owners.len(), agents.len()),
             agents,
@@ -205,11 +218,16 @@ impl Runner {
         })
     }
 
+    /// When the clock of the run began, in nanoseconds since 1970.
+    pub(in crate::run) fn epoch_unix_ns(&self) -> u64 {
+        self.epoch_unix_ns
+    }
+
     /// Runs everything to its end. Whatever happens, no process is left behind.
     pub(in crate::run) fn run(
         mut self,
         out: &mut dyn Write,
-    ) -> Result<(Summary, Option<RunTrace>)> {
+    ) -> Result<(Summary, Option<RunTrace>, Afterwards)> {
         let result = self.until_over(out);
         if result.is_err() {
             self.stop(Urgency::AtOnce);
@@ -236,7 +254,13 @@ impl Runner {
         self.summary.copies = metrics.speculations;
         self.summary.copies_won = metrics.speculations_won;
         self.summary.deadline_misses = metrics.deadline_misses;
-        Ok((self.summary, self.trace))
+        let afterwards = Afterwards {
+            engine: self.engine,
+            origin: self.origin,
+            observers: self.observers,
+            events: self.events,
+        };
+        Ok((self.summary, self.trace, afterwards))
     }
 
     /// The last words of a journal. Nobody is there any more to do what follows.
@@ -325,6 +349,8 @@ impl Runner {
             Event::ItemsReady => {}
             Event::OutputFailed(error) => return Err(error.into()),
             Event::Interrupted => self.interrupted()?,
+            Event::Observed(observer) => self.observed(observer, out)?,
+            Event::Asked(question) => self.asked(*question, out)?,
             Event::Terminated => {
                 self.summary.interrupted = true;
                 self.stop(self.stopping.unwrap_or(Urgency::Gentle));
@@ -488,8 +514,13 @@ impl Runner {
     fn carry_out(&mut self, out: &mut dyn Write) -> Result<()> {
         while self.engine.has_effects() || !self.engine.is_group_empty() {
             let Effects {
-                decisions, orders, ..
+                decisions,
+                orders,
+                events,
+                jobs_over,
+                ..
             } = self.write_down()?;
+            self.observers.happened(&self.engine, events, jobs_over);
             for (now, action) in decisions {
                 if let Some(trace) = &mut self.trace {
                     trace.action(now, &action);
