@@ -1,4 +1,4 @@
-//! `loxley advise`: which way of dividing work fits, from a list of costs.
+//! `loxley advise`: which way of dividing work fits, from a list of costs or from a journal.
 
 use std::io::{self, Write};
 use std::num::NonZero;
@@ -7,21 +7,28 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use loxley_balance::advice::workers::WorkersAdvice;
 use loxley_balance::advice::{self, Advice, Hints};
+use loxley_replay::Known;
 use serde_json::json;
 
 use crate::exit::Exit;
-use crate::input;
+use crate::{input, replay};
 
 /// Say which way of dividing work fits, and why.
 ///
 /// Reads what items of work cost (seconds, bytes, rows: any unit), tries every strategy on exactly
 /// these costs, and names the one that fits, with the evidence and what each alternative would have
 /// come to.
+///
+/// FILE may also be a journal: the directory of a server, that of `loxley run --journal`, or a copy of one. Then the
+/// costs are what its tasks took, the workers are its agents with their speeds, their memory and the data they hold,
+/// and whether tasks came as a stream, whether their costs could have been known, and what handing out took is read
+/// from it too, unless an option says otherwise.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// One cost per line, or CSV with --column; - for standard input.
+    /// One cost per line, or CSV with --column; - for standard input; or the directory of a journal.
     #[arg(value_name = "FILE", required_unless_present = "checklist")]
     file: Option<PathBuf>,
     /// Print what to check before one calls parallel code balanced.
@@ -30,7 +37,8 @@ pub(crate) struct Args {
     /// The file is CSV with a heading; take the costs from the column of this name.
     #[arg(long, value_name = "NAME")]
     column: Option<String>,
-    /// How many workers share the work [default: as many as this machine has cores].
+    /// How many workers share the work [default: as many as this machine has cores; of a journal, as many as its
+    /// agents have slots].
     #[arg(long, value_name = "N")]
     parts: Option<NonZero<usize>>,
     /// Items arrive one by one, and nobody knows how many there will be.
@@ -42,9 +50,10 @@ pub(crate) struct Args {
     /// Whether the cost of an item is known before it runs [default: judge from the costs].
     #[arg(long, value_name = "WHETHER")]
     predictable: Option<Whether>,
-    /// What handing out one item costs, in the unit of the costs.
-    #[arg(long, value_name = "COST", default_value_t = 0.0)]
-    overhead: f64,
+    /// What handing out one item costs, in the unit of the costs; of a journal, in seconds [default: 0; of a journal,
+    /// what it took].
+    #[arg(long, value_name = "COST")]
+    overhead: Option<f64>,
     /// Print the advice as one JSON object.
     #[arg(long)]
     json: bool,
@@ -61,10 +70,12 @@ Examples:
   du -b *.log | cut -f1 | loxley advise - --parts 8
   loxley advise jobs.csv --column seconds --parts 16
   loxley advise costs.txt --streaming --json
+  loxley advise ./journal                 what a server or `loxley run --journal` wrote down
   loxley advise --checklist
 
 Empty lines and lines that begin with # do not count.
-Exit codes: 0 advised, 1 the file could not be read, 3 a cost is not a number of at least 0.";
+Exit codes: 0 advised, 1 the file could not be read, 3 a cost is not a number of at least 0, or the journal
+is damaged or empty.";
 
 /// What to check before one calls parallel code balanced; the targets are those of `loxley_balance`.
 const CHECKLIST: &[&str] = &[
@@ -85,6 +96,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
         show_checklist(args.json, out)?;
         return Ok(Exit::Done);
     };
+    if file.is_dir() {
+        return of_journal(args, file, out);
+    }
     let bytes = input::read(file)?;
     let read = match &args.column {
         None => lines(&bytes),
@@ -99,7 +113,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
         streaming: args.streaming,
         order_matters: args.ordered,
         predictable: args.predictable.map(|known| known == Whether::Yes),
-        overhead: args.overhead,
+        overhead: args.overhead.unwrap_or(0.0),
     };
     let advice = advice::advise(&read.costs, parts, &hints)
         .with_context(|| format!("no advice from {}", input::name(file)))?;
@@ -110,6 +124,68 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
         writeln!(out, "{advice}")?;
     }
     Ok(Exit::Done)
+}
+
+/// From what was recorded, and what is known of the workers.
+fn of_journal(args: &Args, directory: &Path, out: &mut dyn Write) -> Result<Exit> {
+    if args.column.is_some() {
+        bail!(
+            "--column: {} is a journal, not a table",
+            directory.display()
+        );
+    }
+    let known = Known {
+        parts: args.parts.map(NonZero::get),
+        streaming: args.streaming.then_some(true),
+        order_matters: args.ordered,
+        predictable: args.predictable.map(|known| known == Whether::Yes),
+        overhead: args.overhead,
+    };
+    let advice = match replay::read(directory) {
+        Ok(recording) => loxley_replay::advise(&recording, &known)
+            .with_context(|| format!("no advice from {}", directory.display()))?,
+        Err(error) if replay::is_mistake(&error) => {
+            writeln!(io::stderr(), "loxley advise: {error:#}")?;
+            return Ok(Exit::Mistakes);
+        }
+        Err(error) => return Err(error),
+    };
+    if args.json {
+        let mut value = as_json(&advice.division);
+        value["unit"] = json!("seconds");
+        value["notes"] = json!(advice.notes);
+        value["workers"] = json!(advice.workers.as_ref().map(workers_as_json));
+        serde_json::to_writer(&mut *out, &value).map_err(io::Error::from)?;
+        writeln!(out)?;
+        return Ok(Exit::Done);
+    }
+    writeln!(out, "{}", advice.division)?;
+    if let Some(workers) = &advice.workers {
+        writeln!(out, "\n{workers}")?;
+    }
+    if !advice.notes.is_empty() {
+        writeln!(out)?;
+    }
+    for note in &advice.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    Ok(Exit::Done)
+}
+
+fn workers_as_json(advice: &WorkersAdvice) -> serde_json::Value {
+    let trials = advice.trials.iter().map(|trial| {
+        json!({
+            "aware_of": trial.aware_of.ids(),
+            "makespan": trial.makespan,
+            "transfers": trial.transfers,
+        })
+    });
+    json!({
+        "aware_of": advice.aware_of.ids(),
+        "why": advice.reasons,
+        "bound": advice.bound,
+        "trials": trials.collect::<Vec<_>>(),
+    })
 }
 
 fn show_checklist(as_json: bool, out: &mut dyn Write) -> Result<()> {

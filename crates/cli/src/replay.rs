@@ -120,6 +120,12 @@ fn exact(args: &Args, out: &mut dyn Write) -> Result<Exit> {
             "first_difference": first.map(|one| json!({
                 "group": one.position.0,
                 "at_seconds": one.at.0 as f64 / 1e9,
+                "decision": one.decision.as_ref().map(|decision| json!({
+                    "number": decision.number,
+                    "here": decision.here,
+                    "then": decision.then,
+                    "certain": decision.is_certain,
+                })),
                 "decisions_here": one.decisions,
                 "contradicted_by": one.contradiction,
             })),
@@ -141,6 +147,18 @@ fn exact(args: &Args, out: &mut dyn Write) -> Result<Exit> {
                     out,
                     "differs   in group {position}, {at} after the beginning"
                 )?;
+                if let Some(decision) = &one.decision {
+                    let number = decision.number;
+                    writeln!(out, "decision  {number} of the group: {}", decision.here)?;
+                    writeln!(out, "then      {}", decision.then)?;
+                    let grounds = match decision.is_certain {
+                        true => "certain: with that alone the digest is the one that was written",
+                        false => {
+                            "by what agents said later; one before it that nobody spoke of may differ too"
+                        }
+                    };
+                    writeln!(out, "grounds   {grounds}")?;
+                }
                 writeln!(out, "what this version decides there:")?;
                 for decision in &one.decisions {
                     writeln!(out, "  {decision}")?;

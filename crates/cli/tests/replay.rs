@@ -301,3 +301,28 @@ fn a_real_server_is_replayed_while_it_runs() {
     assert!(makespan["change"].as_f64().unwrap() > 0.0, "{makespan}");
     assert_eq!(makespan["more_than_noise"], true, "{makespan}");
 }
+
+#[test]
+fn a_journal_is_advised_on() {
+    let directory = recorded();
+    let here = directory.path();
+    let value = json(here, &["advise", "j", "--json"]);
+    assert_eq!(value["evidence"]["count"], 24);
+    assert_eq!(value["evidence"]["parts"], 2);
+    assert_eq!(value["unit"], "seconds");
+    let mean = value["evidence"]["mean"].as_f64().unwrap();
+    assert!(
+        mean >= 0.05,
+        "sleeps take at least as long as they were told: {mean}"
+    );
+    let text = ok(here, &["advise", "j", "--parts", "4"]);
+    assert!(text.starts_with("strategy "), "{text}");
+    let (code, words) = refused(here, &["advise", "j", "--column", "seconds"]);
+    assert!(
+        code != 0 && words.contains("is a journal, not a table"),
+        "{words}"
+    );
+    std::fs::create_dir(here.join("empty")).unwrap();
+    let (code, words) = refused(here, &["advise", "empty"]);
+    assert!(code != 0 && words.contains("empty"), "{words}");
+}

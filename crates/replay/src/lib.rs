@@ -13,12 +13,13 @@
 //! - [`WhatIf`] is what is to be different: a configuration, single keys, agents, load.
 //! - [`Trace`] is who ran what when; [`Figures`] are made of a trace by one function, whether it is real or
 //!   simulated, so the two can be compared.
-//! - [`tune`] searches configurations.
+//! - [`tune`] searches configurations; [`advise`] says which way of dividing the work would have fitted.
 //!
 //! What must stay true: nothing is taken from anywhere but the journal, and what it does not say is said to be
 //! unknown ([`Recording::notes`]).
 
 mod actual;
+mod advice;
 mod compare;
 mod figures;
 mod recording;
@@ -26,6 +27,7 @@ mod simulate;
 pub mod tune;
 mod what_if;
 
+pub use advice::{JournalAdvice, Known, advise};
 pub use compare::{Comparison, Difference, compare};
 pub use figures::{Figure, Figures, Trace, TracedTask, WaitsOf};
 pub use recording::{ReadError, Recording};

@@ -2,11 +2,12 @@
 
 mod virtual_server;
 
+use loxley_balance::advice::Strategy;
 use loxley_engine::{cut, replay_exactly};
 use loxley_journal::MemoryJournal;
 use loxley_model::{Failure, Outcome, Span, Time};
 use loxley_policy::Config;
-use loxley_replay::{Figure, Impossible, ReadError, Recording, WhatIf, simulate};
+use loxley_replay::{Figure, Impossible, Known, ReadError, Recording, WhatIf, advise, simulate};
 use virtual_server::{MS, Step, array, recorded, recording};
 
 const NO_SKILLS: &[&str] = &[];
@@ -310,5 +311,81 @@ fn another_decision_is_named() {
     assert!(
         Recording::read(&mut changed).is_err(),
         "and it is no workload"
+    );
+}
+
+#[test]
+fn the_advice_is_of_the_work_and_the_workers_that_were_recorded() {
+    // Alike on equal agents: nothing to take into account.
+    let steps = vec![
+        (0, Step::Join("a", 2, NO_SKILLS)),
+        (0, Step::Join("b", 2, NO_SKILLS)),
+        (10, Step::Submit(array("work", 80, |_| {}))),
+    ];
+    let alike = recording(&Config::default(), steps, &|_, _, _| {
+        (100, Outcome::Succeeded)
+    });
+    let advice = advise(&alike, &Known::default()).unwrap();
+    assert_eq!(advice.division.strategy, Strategy::EqualChunks);
+    assert_eq!(
+        advice.division.evidence.parts, 4,
+        "as many as there are slots"
+    );
+    assert_eq!(advice.workers, None);
+    assert!(
+        (advice.division.evidence.mean - 0.1).abs() < 0.01,
+        "in seconds"
+    );
+
+    // One agent is ten times slower: it is noticed, and the costs are those of a normal one.
+    let steps = vec![
+        (0, Step::Join("fast", 2, NO_SKILLS)),
+        (0, Step::Join("slow", 1, NO_SKILLS)),
+        (10, Step::Submit(array("work", 60, |_| {}))),
+    ];
+    let slow = |task: u64, _: u32, agent: &str| {
+        let factor = if agent == "slow" { 10 } else { 1 };
+        ((100 + task % 3) * factor, Outcome::Succeeded)
+    };
+    let unequal = recording(&Config::default(), steps, &slow);
+    let advice = advise(&unequal, &Known::default()).unwrap();
+    let workers = advice.workers.expect("they are unequal");
+    assert!(
+        workers.reasons[0].contains("workers are unequal"),
+        "{workers}"
+    );
+    assert!(
+        advice.division.evidence.largest < 0.3,
+        "a slow agent does not make tasks large: {}",
+        advice.division.evidence
+    );
+    let few = Known {
+        parts: Some(7),
+        ..Known::default()
+    };
+    let advice = advise(&unequal, &few).unwrap();
+    assert_eq!((advice.division.evidence.parts, advice.workers), (7, None));
+}
+
+#[test]
+fn a_stream_of_two_kinds_is_seen_to_be_one() {
+    let mut steps = vec![(0, Step::Join("a", 2, NO_SKILLS))];
+    for number in 0..12 {
+        let command = if number % 2 == 0 { "short" } else { "long" };
+        steps.push((10 + number * 200, Step::Submit(array(command, 4, |_| {}))));
+    }
+    let took = |task: u64, _: u32, _: &str| {
+        let is_long = (task - 1) / 4 % 2 == 1;
+        (
+            if is_long { 300 } else { 20 } + task % 5,
+            Outcome::Succeeded,
+        )
+    };
+    let recording = recording(&Config::default(), steps, &took);
+    let advice = advise(&recording, &Known::default()).unwrap();
+    let notes = advice.notes.join("; ");
+    assert!(
+        notes.contains("a stream: tasks came at 12 moments"),
+        "{notes}"
     );
 }
