@@ -337,11 +337,11 @@ fn the_advice_is_of_the_work_and_the_workers_that_were_recorded() {
         "in seconds"
     );
 
-    // One agent is ten times slower: it is noticed, and the costs are those of a normal one.
+    // One agent is ten times slower, and did enough for that to be told from noise: it is noticed, and the costs are those of a normal one.
     let steps = vec![
         (0, Step::Join("fast", 2, NO_SKILLS)),
         (0, Step::Join("slow", 1, NO_SKILLS)),
-        (10, Step::Submit(array("work", 60, |_| {}))),
+        (10, Step::Submit(array("work", 300, |_| {}))),
     ];
     let slow = |task: u64, _: u32, agent: &str| {
         let factor = if agent == "slow" { 10 } else { 1 };
