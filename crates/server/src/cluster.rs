@@ -853,7 +853,7 @@ async fn seen(link: &Link) -> Result<ClusterInfo, Unanswered> {
             shard: SHARD as u32,
             epoch: shard.epoch,
             holder,
-            lease_left_sec: is_held.then(|| shard.left.as_secs_f64()),
+            lease_left_sec: is_held.then_some(shard.left.as_secs_f64()),
             journal_position: shard.next,
             lag_groups: Some(shard.next.saturating_sub(shard.snapshot.unwrap_or(0))),
             commit_sec: None,
