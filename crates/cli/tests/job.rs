@@ -414,11 +414,14 @@ fn wait_for_lines(path: &Path, count: usize) {
 fn the_quickstart_works() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let directory = tempfile::tempdir().expect("a directory");
+    // Runs can be looked at by a socket in a directory that stays, as a terminal multiplexer has it.
+    let sockets = tempfile::tempdir().expect("a directory");
     let output = Command::new(env!("CARGO_BIN_EXE_loxley"))
         .arg("run")
         .arg(root.join("examples/quickstart.yaml"))
         .current_dir(directory.path())
         .env("TMPDIR", directory.path())
+        .env("XDG_RUNTIME_DIR", sockets.path())
         .output()
         .expect("it runs");
     let text = stderr(&output);

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!            committed ────────────────────────────────▶ Written
-//!   Send ──▶ fenced ───────────────────────────────────▶ Fenced
+//!   Send ──▶ fenced ───────────────────────────────────▶ Fenced (once there was doubt: Look)
 //!    ▲  ▲    refused ──────────────────────────────────▶ Refused
 //!    │  └─── not now, nobody reached                            ▲
 //!    │       unknown ──▶ Look ──▶ written / somebody else ──▶ Written / Fenced
@@ -12,7 +12,8 @@
 //! ```
 //!
 //! What must stay true: after a sending that ended in doubt, nothing is sent before a look has said that it was not
-//! written; and nothing is sent or looked at once the lease is over.
+//! written; and nothing is sent or looked at once the lease is over. A look does not end the doubt: what was sent before
+//! the line broke may reach the database after the look, and then the next sending is fenced by our own group.
 
 /// What is to be done next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Append {
     in_doubt: bool,
+    /// Whether a sending ever ended in doubt: it may still be on its way.
+    may_arrive: bool,
 }
 
 impl Append {
@@ -84,11 +87,16 @@ impl Append {
     pub fn hear(&mut self, heard: Heard) -> Option<Outcome> {
         match heard {
             Heard::Committed | Heard::Found => Some(Outcome::Written),
+            Heard::Fenced if self.may_arrive && !self.in_doubt => {
+                // By somebody else, or by what we sent ourselves before: a look tells.
+                self.in_doubt = true;
+                None
+            }
             Heard::Fenced => Some(Outcome::Fenced),
             Heard::Refused => Some(Outcome::Refused),
             Heard::NotNow | Heard::Unanswered => None,
             Heard::Unknown => {
-                self.in_doubt = true;
+                (self.in_doubt, self.may_arrive) = (true, true);
                 None
             }
             Heard::Absent => {

@@ -157,3 +157,22 @@ fn whoever_is_in_doubt_looks_before_anything_is_sent_again() {
     assert_eq!(append.next(true), Step::Send);
     assert_eq!(append.hear(Heard::Committed), Some(Outcome::Written));
 }
+
+/// What was sent before the line broke arrives after the look that did not find it.
+#[test]
+fn a_group_that_arrives_late_is_recognised_as_our_own() {
+    let mut append = Append::default();
+    assert_eq!(append.hear(Heard::Unknown), None);
+    assert_eq!(append.hear(Heard::Absent), None);
+    assert_eq!(append.next(true), Step::Send);
+    assert_eq!(append.hear(Heard::Fenced), None, "by whom is not known");
+    assert_eq!(append.next(true), Step::Look);
+    assert_eq!(append.hear(Heard::Found), Some(Outcome::Written));
+
+    let mut taken = Append::default();
+    assert_eq!(taken.hear(Heard::Unknown), None);
+    assert_eq!(taken.hear(Heard::Absent), None);
+    assert_eq!(taken.hear(Heard::Fenced), None);
+    let looked = taken.hear(Heard::Fenced);
+    assert_eq!(looked, Some(Outcome::Fenced), "somebody else has it");
+}

@@ -410,7 +410,8 @@ async fn the_fleet_tells_waits_by_priority_shares_of_users_and_deadlines() {
     assert_eq!(users, [("grace", 4), ("ada", 1)], "who had the most first");
     let shares: f64 = figures.users.iter().filter_map(|share| share.share).sum();
     assert!((shares - 1.0).abs() < 1e-9, "{figures:?}");
-    assert!(figures.users[0].busy_sec >= 0.3, "{figures:?}");
+    // As the server saw it: a start is told a moment after it was.
+    assert!(figures.users[0].busy_sec > 0.2, "{figures:?}");
     assert_eq!((figures.deadlines_met, figures.deadlines_missed), (1, 1));
     server.stop().await;
 }
