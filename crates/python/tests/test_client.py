@@ -296,6 +296,15 @@ def add(one, other):
     return one + other
 
 
+IN_A_LONG_RUN = pytest.param(
+    "an agent",
+    marks=pytest.mark.skipif(
+        not os.environ.get("LOXLEY_TEST_LONG"),
+        reason="in a long run; the death of both shows it too",
+    ),
+)
+
+
 def double_slowly(number):
     time.sleep(0.002)
     return 2 * number
@@ -303,10 +312,8 @@ def double_slowly(number):
 
 @NEEDS_SERVER
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("victims", ["the server", "an agent", "both"])
+@pytest.mark.parametrize("victims", ["the server", IN_A_LONG_RUN, "both"])
 def test_a_map_survives_the_death_of(server, victims):
-    if victims == "an agent" and not os.environ.get("LOXLEY_TEST_LONG"):
-        pytest.skip("in a long run; the death of both shows it too")
     agents = [start_agent(server.access, name) for name in ("one", "two")]
     count = 5000 if os.environ.get("LOXLEY_TEST_LONG") or victims == "the server" else 500
     try:
