@@ -203,7 +203,7 @@ impl Fleet {
             })
         });
         let mut fleet = Self {
-            driver: Driver::new(Config::default(), Time::ZERO),
+            driver: Driver::new(Config::served(), Time::ZERO),
             agents,
             kinds: kinds.collect(),
             skill_sets,
@@ -308,7 +308,8 @@ impl Fleet {
         let mut specs: VecDeque<TaskSpec> = (0..count).map(|_| self.task()).collect();
         let start = Instant::now();
         while !specs.is_empty() {
-            let here = frame.min(specs.len());
+            // A small fleet has fewer tasks in its hands than a frame of a large one holds.
+            let here = frame.min(specs.len()).min(self.in_hands()).max(1);
             let tasks: Arc<[TaskSpec]> = specs.drain(..here).collect();
             let job = JobSpec::new(JobId(tasks[0].id.0));
             self.handle(Input::TasksSubmitted { job, tasks });
@@ -332,6 +333,18 @@ impl Fleet {
     /// What the engine does with a batch of answers before it handles them.
     fn warm_caches(&self, held: &[(TaskId, Lease)]) {
         self.driver.warm_caches(held.iter().map(|(task, _)| *task));
+    }
+
+    /// How many tasks are in the hands of agents; not counted further than anybody asks.
+    fn in_hands(&self) -> usize {
+        let mut count = 0;
+        for held in &self.in_hand {
+            count += held.len();
+            if count >= FRAME {
+                break;
+            }
+        }
+        count
     }
 
     /// The oldest task in the hands of an agent, which is some agent's next answer.

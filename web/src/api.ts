@@ -24,6 +24,7 @@ export interface Agent {
   state: string;
   capabilities: string[];
   suspended: string[];
+  earned?: string[];
   slots: number;
   zone?: string;
   speed: number;
@@ -183,6 +184,17 @@ export interface Mark {
   agent?: number;
   name?: string;
   state?: string;
+}
+export interface Instance {
+  name: string;
+  url: string;
+  version: string;
+  state: string;
+  silent_sec: number;
+}
+export interface Cluster {
+  instances: Instance[];
+  shards: { shard: number; holder?: string }[];
 }
 export interface Marks {
   items: Mark[];

@@ -2,7 +2,7 @@
 
 import uPlot from "uplot";
 import * as api from "./api";
-import { bytes, count, duration, h, moment, sync, text } from "./dom";
+import { bytes, count, duration, h, moment, sync, text, nextFrame } from "./dom";
 import { isHere } from "./fleet";
 import { showFigures } from "./jobs";
 import { problems } from "./health";
@@ -48,6 +48,8 @@ const VITALS: [string, string, (value: number) => string][] = [
   ["context_switches_per_sec", "context switches a second", (value) => count(Math.round(value))],
   ["temperature_celsius", "hottest sensor", (value) => `${value.toFixed(0)} °C`],
   ["power_watts", "power", (value) => `${value.toFixed(1)} W`],
+  ["cache_misses_per_sec", "cache misses a second", (value) => count(Math.round(value))],
+  ["memory_bytes_per_sec", "memory traffic a second", bytes],
 ];
 
 function table(caption: string, columns: string[], body: HTMLElement): HTMLElement {
@@ -58,15 +60,24 @@ function table(caption: string, columns: string[], body: HTMLElement): HTMLEleme
   );
 }
 
+/** So many rows of a table are written in one frame. */
+const ROWS_AT_ONCE = 25;
+
 /** Rows of text, the first of each its name. */
-function fill(body: HTMLElement, rows: string[][], none: string): void {
+async function fill(body: HTMLElement, rows: string[][], none: string): Promise<void> {
+  const all = rows.length === 0 ? [[none]] : rows;
   sync(
     body,
-    rows.length === 0 ? [[none]] : rows,
+    all,
     (row) => row[0]!,
     (row) => h("tr", {}, h("th", { scope: "row" }), ...row.slice(1).map(() => h("td", { class: "number" }))),
-    (element, row) => row.forEach((cell, place) => text(element.children[place]!, cell)),
+    () => {},
   );
+  const elements = Array.from(body.children);
+  for (const [place, row] of all.entries()) {
+    if (place % ROWS_AT_ONCE === ROWS_AT_ONCE - 1) await nextFrame();
+    row.forEach((cell, column) => text(elements[place]!.children[column]!, cell));
+  }
 }
 
 export const balance: View = (main, session) => {
@@ -116,16 +127,20 @@ export const balance: View = (main, session) => {
       api.get<api.Health>("/v1/health", signal),
       api.get<api.Agent[]>("/v1/agents", signal),
       api.get<api.Server & { fleet: { wait_histogram: [number, number][]; waits_total: number } }>("/v1/server", signal),
-      api.get<Samples>("/v1/figures/history?points=600", signal),
+      api.get<Samples>("/v1/figures/history?points=300", signal),
     ]);
     showFigures(now, figures);
     text(note, `Of the last ${duration(figures.window_sec)}. The lines below begin ${moment(samples.since_unix_ms)}, a point every ${duration(samples.every_sec)}.`);
     problems(health, found, session);
     text(healthy, found.problems.length === 0 ? "Nothing is wrong." : "");
-    for (const one of drawn) one.show(samples);
+    for (const one of drawn) {
+      await nextFrame();
+      one.show(samples);
+    }
+    await nextFrame();
     const seconds = (value: number | undefined) => (value === undefined ? "–" : duration(value));
-    fill(priorities, (figures.waits ?? []).map((one) => [String(one.priority), count(one.tasks), seconds(one.p50_sec), seconds(one.p99_sec)]), "No task was given to an agent in the last minutes.");
-    fill(
+    await fill(priorities, (figures.waits ?? []).map((one) => [String(one.priority), count(one.tasks), seconds(one.p50_sec), seconds(one.p99_sec)]), "No task was given to an agent in the last minutes.");
+    await fill(
       users,
       (figures.users ?? []).map((one) => [one.user, count(one.tasks), seconds(one.wait_mean_sec), duration(one.busy_sec), one.share === undefined ? "–" : `${(one.share * 100).toFixed(1)} %`]),
       "Nobody had anything of the fleet in the last minutes.",
@@ -138,7 +153,8 @@ export const balance: View = (main, session) => {
         : `${count(met)} of ${count(met + missed)} tasks with a deadline met it in the last minutes; ${count(missed)} did not.`,
     );
     const here = agents.filter(isHere);
-    fill(
+    await nextFrame();
+    await fill(
       hardware,
       here.map((agent) => [agent.name, ...VITALS.map(([name, , show]) => (agent.vitals?.[name] === undefined ? "–" : show(agent.vitals[name]!)))]),
       "No agent is here.",

@@ -71,6 +71,17 @@ export function sync<T>(
   for (const element of old.values()) element.remove();
 }
 
+/** The next frame, so that much work does not hold up one; at once where nobody looks and there are none. */
+export function nextFrame(): Promise<void> {
+  return new Promise((resolve) => {
+    const late = setTimeout(resolve, 100);
+    requestAnimationFrame(() => {
+      clearTimeout(late);
+      resolve();
+    });
+  });
+}
+
 /** A dialog that asks before something is done that cannot be undone. */
 export function ask(question: string, yes: string): Promise<boolean> {
   return new Promise((resolve) => {

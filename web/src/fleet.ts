@@ -1,15 +1,19 @@
 // Every agent: what it has in hand, what waits for it, and who took from whom.
 
 import * as api from "./api";
-import { ago, ask, count, duration, h, state, sync, text } from "./dom";
+import { ago, ask, count, duration, h, nextFrame, state, sync, text } from "./dom";
 import { order, type View } from "./main";
 import { problems } from "./health";
 
+/** So many agents are brought up to date in one frame. */
+const AT_ONCE = 12;
 /** How long a move is shown. */
 const MOVES_MS = 60_000;
 
 export const fleet: View = (main, session) => {
   const totals = h("dl", { class: "figures", "aria-label": "Fleet" });
+  const instances = h("ul", { class: "moves", "aria-label": "Instances of the server" });
+  const several = h("div", { hidden: true }, h("h2", {}, "Instances of the server"), instances);
   const health = h("div", { class: "health" });
   const list = h("ul", { class: "agents", "aria-label": "Agents" });
   const moves = h("ul", { class: "moves", "aria-label": "Who took from whom in the last minute" });
@@ -17,30 +21,48 @@ export const fleet: View = (main, session) => {
   main.append(
     h("h1", {}, "Fleet"),
     totals,
+    several,
     health,
     list,
     none,
     h("h2", {}, "Who took from whom in the last minute"),
     moves,
   );
+  const recent = new RecentMoves();
+  let cluster: api.Cluster = { instances: [], shards: [] };
+  let looks = 0;
   return api.repeat(1000, async (signal) => {
-    const [server, agents, found, marks] = await Promise.all([
+    const [server, agents, found] = await Promise.all([
       api.get<api.Server>("/v1/server", signal),
       api.get<api.Agent[]>("/v1/agents", signal),
       api.get<api.Health>("/v1/health", signal),
-      api.get<api.Marks>(`/v1/marks?from_unix_ms=${Date.now() - MOVES_MS}&limit=10000`, signal),
     ]);
+    // What the server knows of others is some seconds old anyway.
+    if (looks % 5 === 0) cluster = await api.get<api.Cluster>("/v1/cluster", signal);
+    looks += 1;
+    await recent.follow(server.started_unix_ms, signal);
     showTotals(totals, server, agents);
+    several.hidden = cluster.instances.length < 2;
+    showInstances(instances, cluster);
     problems(health, found, session);
     const here = agents.filter((agent) => isHere(agent));
     const gone = agents.length - here.length;
+    const taken = recent.taken();
+    const rows = byZone([...here, ...agents.filter((agent) => !isHere(agent))]);
+    await nextFrame();
     sync(
       list,
-      [...here, ...agents.filter((agent) => !isHere(agent))],
-      (agent) => String(agent.id),
-      (agent) => agentRow(agent, session),
-      (element, agent) => showAgent(element, agent, taken(agent, marks.items)),
+      rows,
+      (row) => (typeof row === "string" ? `zone ${row}` : String(row.id)),
+      (row) => (typeof row === "string" ? h("li", { class: "zone" }) : agentRow(row, session)),
+      () => {},
     );
+    const elements = Array.from(list.children);
+    for (const [place, row] of rows.entries()) {
+      if (place % AT_ONCE === 0) await nextFrame();
+      if (typeof row === "string") text(elements[place]!, zoneLine(row, here));
+      else showAgent(elements[place]!, row, taken.get(row.id) ?? "");
+    }
     text(
       none,
       here.length === 0
@@ -49,9 +71,86 @@ export const fleet: View = (main, session) => {
           ? `${count(gone)} of them ${gone === 1 ? "is" : "are"} not here any more.`
           : "",
     );
-    showMoves(moves, marks, agents);
+    showMoves(moves, recent, agents);
   });
 };
+
+/** The moves of the last minute. Each look asks only for what is new. */
+class RecentMoves {
+  items: api.Mark[] = [];
+  isBehind = false;
+  private after: number | undefined;
+  private startedMs = 0;
+
+  async follow(startedMs: number, signal: AbortSignal): Promise<void> {
+    if (startedMs !== this.startedMs) {
+      // Another process counts from the beginning.
+      [this.startedMs, this.after, this.items] = [startedMs, undefined, []];
+    }
+    const from = Date.now() - MOVES_MS;
+    this.items = this.items.filter((mark) => mark.unix_ms >= from);
+    for (let page = 0; page < 10; page += 1) {
+      const where = this.after === undefined ? `from_unix_ms=${from}` : `after=${this.after}`;
+      const marks = await api.get<api.Marks>(`/v1/marks?${where}&limit=10000`, signal);
+      this.after = marks.items.at(-1)?.sequence ?? this.after;
+      this.items.push(...marks.items.filter((mark) => mark.event === "task_moved"));
+      this.isBehind = marks.next !== undefined;
+      if (!this.isBehind) return;
+    }
+  }
+
+  /** What each agent took and gave. */
+  taken(): Map<number, string> {
+    const counts = new Map<number, [got: number, gave: number]>();
+    const of = (id: number | undefined) => {
+      const found = counts.get(id ?? -1) ?? [0, 0];
+      counts.set(id ?? -1, found);
+      return found;
+    };
+    for (const mark of this.items) {
+      of(mark.to)[0] += 1;
+      of(mark.from)[1] += 1;
+    }
+    return new Map(Array.from(counts, ([id, [got, gave]]) => [id, `took ${count(got)}, gave ${count(gave)} in the last minute`]));
+  }
+}
+
+/** The agents, those of each zone together below its name where there are several zones. */
+function byZone(agents: api.Agent[]): (api.Agent | string)[] {
+  const zones = [...new Set(agents.map((agent) => agent.zone ?? ""))].sort();
+  if (zones.length < 2) return agents;
+  return zones.flatMap((zone) => [zone, ...agents.filter((agent) => (agent.zone ?? "") === zone)]);
+}
+
+function zoneLine(zone: string, here: api.Agent[]): string {
+  const agents = here.filter((agent) => (agent.zone ?? "") === zone);
+  const sum = (of: (agent: api.Agent) => number) => count(agents.reduce((total, agent) => total + of(agent), 0));
+  const name = zone === "" ? "in no zone" : `zone ${zone}`;
+  const noun = agents.length === 1 ? "agent" : "agents";
+  return `${name}: ${count(agents.length)} ${noun}, ${sum((agent) => agent.started)} of ${sum((agent) => agent.slots)} slots busy, ${sum((agent) => agent.queue_length)} queued`;
+}
+
+function showInstances(list: Element, cluster: api.Cluster): void {
+  sync(
+    list,
+    cluster.instances,
+    (instance) => instance.name,
+    () => h("li", {}, h("strong", {}), " ", h("span", { class: "word" }), " ", h("span", { class: "quiet" })),
+    (element, instance) => {
+      const [name, word, more] = Array.from(element.children) as HTMLElement[];
+      text(name!, instance.name);
+      if (word!.textContent !== instance.state.replace(/_/g, " ")) word!.replaceChildren(state(instance.state.replace(/_/g, " ")));
+      const shards = cluster.shards.filter((shard) => shard.holder === instance.name).map((shard) => shard.shard);
+      const parts = [
+        instance.url,
+        `version ${instance.version}`,
+        `heard ${duration(instance.silent_sec)} ago`,
+        shards.length > 0 && cluster.shards.length > 1 ? `shards ${shards.join(", ")}` : null,
+      ];
+      text(more!, parts.filter((part) => part !== null).join(" · "));
+    },
+  );
+}
 
 export function isHere(agent: api.Agent): boolean {
   return agent.state === "alive" || agent.state === "suspected" || agent.state === "draining";
@@ -148,7 +247,7 @@ function showAgent(element: Element, agent: api.Agent, taken: string): void {
   ];
   text(numbers!, parts.filter((part) => part !== null).join(" · "));
   const words = [
-    ...agent.capabilities,
+    ...agent.capabilities.map((skill) => ((agent.earned ?? []).includes(skill) ? `${skill} (earned)` : skill)),
     ...agent.suspended.map((skill) => `${skill} (lost after failures)`),
   ];
   text(skills!, words.length === 0 ? "" : `skills: ${words.join(", ")}`);
@@ -157,23 +256,11 @@ function showAgent(element: Element, agent: api.Agent, taken: string): void {
   if (orders !== undefined) orders.hidden = !here;
 }
 
-function taken(agent: api.Agent, marks: api.Mark[]): string {
-  let got = 0;
-  let gave = 0;
-  for (const mark of marks) {
-    if (mark.event !== "task_moved") continue;
-    if (mark.to === agent.id) got += 1;
-    if (mark.from === agent.id) gave += 1;
-  }
-  return got + gave === 0 ? "" : `took ${count(got)}, gave ${count(gave)} in the last minute`;
-}
-
-function showMoves(list: Element, marks: api.Marks, agents: api.Agent[]): void {
+function showMoves(list: Element, recent: RecentMoves, agents: api.Agent[]): void {
   const names = new Map(agents.map((agent) => [agent.id, agent.name]));
   const name = (id: number | undefined) => names.get(id ?? -1) ?? `agent ${id}`;
   const pairs = new Map<string, { text: string; count: number; last: number }>();
-  for (const mark of marks.items) {
-    if (mark.event !== "task_moved") continue;
+  for (const mark of recent.items) {
     const key = `${mark.from} ${mark.to} ${mark.reason}`;
     const pair = pairs.get(key) ?? {
       text: `${name(mark.to)} ← ${name(mark.from)}: ${(mark.reason ?? "").replace(/_/g, " ")}`,
@@ -191,7 +278,7 @@ function showMoves(list: Element, marks: api.Marks, agents: api.Agent[]): void {
     `${pair.text} × ${count(pair.count)}, ${ago(pair.last)}`,
   ]);
   if (rows.length > shown.length) items.push(["more", `and ${count(rows.length - shown.length)} other pairs`]);
-  if (marks.next !== undefined) items.push(["next", "there were more moves in this minute than are counted here"]);
+  if (recent.isBehind) items.push(["next", "there were more moves in this minute than are counted here"]);
   if (rows.length === 0) items.push(["none", "Nobody took anything: agents have enough of their own, or nothing is queued."]);
   sync(
     list,

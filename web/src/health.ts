@@ -26,7 +26,7 @@ export function remedies(list: string[], session: api.Session): HTMLElement {
 }
 
 /** Commands stand between backticks. */
-function words(remedy: string): (Node | string)[] {
+export function words(remedy: string): (Node | string)[] {
   return remedy.split("`").map((part, index) => (index % 2 === 1 ? h("code", {}, part) : part));
 }
 

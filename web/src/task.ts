@@ -2,7 +2,7 @@
 
 import * as api from "./api";
 import { ask, bytes, count, duration, h, moment, state, sync, text } from "./dom";
-import { remedies } from "./health";
+import { remedies, words } from "./health";
 import { taskTime } from "./jobs";
 import { order, type View } from "./main";
 
@@ -44,6 +44,7 @@ export const task: View = (main, session, argument) => {
     outNote,
   );
   let explained = "";
+  const names = new Map<number, string>();
   return api.repeat(1000, async (signal) => {
     const task = await api.get<api.Task>(`/v1/tasks/${id}`, signal).catch((error: unknown) => {
       if (error instanceof api.Refusal) text(line, error.message);
@@ -66,13 +67,16 @@ export const task: View = (main, session, argument) => {
       explained = key;
       why.replaceChildren(
         h("p", {}, `It ${explanation.place}.`),
-        h("ul", {}, ...explanation.obstacles.map((obstacle) => h("li", {}, obstacle))),
+        h("ul", {}, ...explanation.obstacles.map((obstacle) => h("li", {}, ...words(obstacle)))),
         explanation.remedies.length === 0 ? "" : h("p", {}, "What would help:"),
         remedies(explanation.remedies, session),
       );
     }
     const marks = await api.get<api.Marks>(`/v1/marks?task=${id}`, signal);
-    showHappened(happened, task, marks);
+    if (marks.items.some((mark) => mark.event === "task_moved" && !(names.has(mark.from ?? -1) && names.has(mark.to ?? -1)))) {
+      for (const agent of await api.get<api.Agent[]>("/v1/agents", signal)) names.set(agent.id, agent.name);
+    }
+    showHappened(happened, task, marks, names);
     const output = await api.get<api.Output>(`/v1/tasks/${id}/output`, signal);
     showOutput(stdout, output.stdout, output.stdout_dropped_bytes);
     showOutput(stderr, output.stderr, output.stderr_dropped_bytes);
@@ -117,11 +121,12 @@ function showFacts(list: Element, task: api.Task): void {
   );
 }
 
-function showHappened(list: Element, task: api.Task, marks: api.Marks): void {
+function showHappened(list: Element, task: api.Task, marks: api.Marks, names: Map<number, string>): void {
+  const name = (id: number | undefined) => names.get(id ?? -1) ?? `agent ${id}`;
   const items = marks.items.map((mark): [string, string] => {
     const what =
       mark.event === "task_moved"
-        ? `moved from agent ${mark.from} to agent ${mark.to}: ${(mark.reason ?? "").replace(/_/g, " ")}`
+        ? `moved from ${name(mark.from)} to ${name(mark.to)}: ${(mark.reason ?? "").replace(/_/g, " ")}`
         : mark.event === "task_retried"
           ? `an attempt failed (${mark.failure ?? "unknown"}), to be tried again`
           : "its deadline was missed";

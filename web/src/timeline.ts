@@ -51,11 +51,14 @@ const KINDS: Record<string, [sign: string, words: string]> = {
   lost: ["?", "lost with its agent"],
 };
 
-const LABEL = 130;
+/** The room for names; less of it on a phone. */
+let LABEL = 130;
 const AXIS = 24;
 const ROW = 34;
-/** A canvas has an end; what is beyond is in the table, and said. */
-const ROWS_MAX = 600;
+/** So many columns of all agents together are asked for. */
+const CELLS = 12_000;
+/** How long rows are drawn in one frame. */
+const DRAW_MS = 3;
 /** From a day to a millisecond. */
 const SPAN_MIN = 1;
 const SPAN_MAX = 24 * 3600 * 1000 * 31;
@@ -71,6 +74,8 @@ export const timeline: View = (main) => {
     role: "img",
     "aria-label": "What ran where and when. Arrow keys move, plus and minus zoom, End goes to now. The table below says the same.",
   });
+  // As high as all rows; the canvas within is as high as the window, and stays in sight.
+  const box = h("div", { class: "timeline" }, canvas);
   const where = h("p", { "aria-live": "off", class: "where" });
   const note = h("p", { class: "quiet", id: "timeline-note" });
   const pointed = h("p", { class: "quiet pointed" }, "Point at a task to see which it is; a click opens it.");
@@ -110,10 +115,10 @@ export const timeline: View = (main) => {
       h("li", {}, "↻ not the first attempt"),
       h("li", {}, "⚑ agent came, left or was silent"),
     ),
-    h("div", { class: "timeline" }, canvas),
+    box,
     pointed,
     note,
-    h("details", {}, h("summary", {}, "The same as a table"), h("table", {}, h("thead", {}, h("tr", {}, ...["agent", "slots", "busy", "tasks", "failed"].map((name) => h("th", { scope: "col" }, name)))), rows)),
+    h("details", { toggle: () => table() }, h("summary", {}, "The same as a table"), h("table", {}, h("thead", {}, h("tr", {}, ...["agent", "slots", "busy", "tasks", "failed"].map((name) => h("th", { scope: "col" }, name)))), rows)),
   );
 
   const move = (share: number) => {
@@ -141,7 +146,10 @@ export const timeline: View = (main) => {
   const load = async (signal?: AbortSignal) => {
     if (live) from = Date.now() - span;
     const mine = (wanted += 1);
-    const columns = Math.max(50, Math.min(1000, Math.floor((canvas.clientWidth - LABEL) / 2)));
+    // With many agents each has fewer: what is asked for has to be read within a frame.
+    const agents = Math.max(1, answer?.agents.length ?? 1);
+    const wide = Math.floor((canvas.clientWidth - LABEL) / 2);
+    const columns = Math.max(50, Math.min(1000, wide, Math.floor(CELLS / agents)));
     const window = `from_unix_ms=${from}&to_unix_ms=${from + span}`;
     let whole = await api.get<Answer>(`/v1/timeline?${window}&columns=${columns}`, signal);
     const found = await api.get<api.Marks>(
@@ -150,6 +158,8 @@ export const timeline: View = (main) => {
     );
     // Long times come in parts, each added to what is there.
     while (mine === wanted) {
+      // As people look for them; the server's order is that in which they first came.
+      whole.agents.sort((one, other) => one.name.localeCompare(other.name, "en", { numeric: true }));
       answer = whole;
       marks = found;
       draw();
@@ -167,7 +177,8 @@ export const timeline: View = (main) => {
   const table = () => {
     if (answer === null) return;
     const whole = answer;
-    rows.replaceChildren(
+    // Hundreds of rows that nobody has opened are not worth their while.
+    if ((rows.closest("details") as HTMLDetailsElement).open) rows.replaceChildren(
       ...whole.agents.map((row) => {
         const busy = row.columns.reduce((sum, [, a, b, c, d]) => sum + a + b + c + d, 0);
         const share = busy / Math.max(1, row.slots * (whole.to_unix_ms - whole.from_unix_ms));
@@ -192,7 +203,6 @@ export const timeline: View = (main) => {
       whole.spans_omitted > 0
         ? `too many to draw one by one: each column says how much of the slots was busy. Zoom in to see single tasks`
         : "each drawn by itself",
-      whole.agents.length > ROWS_MAX ? `the first ${ROWS_MAX} of ${count(whole.agents.length)} agents are drawn, the table has all` : null,
       whole.next === undefined ? null : "more are being added up",
       marks?.next === undefined ? null : `${count(marks.items.length)} marks are drawn, and there are more: zoom in`,
       marks !== null && marks.since_unix_ms > from
@@ -224,11 +234,17 @@ export const timeline: View = (main) => {
 
   const x = (unixMs: number) => LABEL + ((unixMs - from) / span) * (canvas.clientWidth - LABEL);
 
+  let frame = 0;
   const draw = () => {
-    const list = (answer?.agents ?? []).slice(0, ROWS_MAX);
+    const list = answer?.agents ?? [];
     const ratio = window.devicePixelRatio || 1;
     const width = canvas.clientWidth;
-    const height = AXIS + Math.max(1, list.length) * ROW + 4;
+    const header = document.getElementById("top")!.offsetHeight;
+    LABEL = width < 600 ? 84 : 130;
+    canvas.style.top = `${header}px`;
+    const whole = AXIS + Math.max(1, list.length) * ROW + 4;
+    const height = Math.min(whole, Math.max(200, window.innerHeight - header));
+    box.style.height = `${whole}px`;
     if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(height * ratio);
@@ -238,32 +254,61 @@ export const timeline: View = (main) => {
     const c = colours();
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.fillStyle = c.ground;
-    pen.fillRect(0, 0, width, height);
+    pen.fillRect(0, 0, width, list.length === 0 ? height : AXIS);
     pen.font = "12px system-ui, sans-serif";
     pen.textBaseline = "middle";
-    axis(pen, c, width, height);
+    axis(pen, c, width, 0, list.length === 0 ? height : AXIS, true);
     text(where, `${label(from, span)} to ${label(from + span, span)} (${duration(span / 1000)})`);
     if (list.length === 0) {
       pen.fillStyle = c.quiet;
       pen.fillText(answer === null ? "asking the server" : "nothing ran in this time", LABEL + 10, AXIS + ROW / 2);
       return;
     }
-    const places = new Map<number, number>();
-    list.forEach((row, place) => {
-      const top = AXIS + place * ROW;
-      places.set(row.id, top);
+    cancelAnimationFrame(frame);
+    const hidden = scrolled();
+    const signs = marksByAgent(marks?.items ?? []);
+    const drawRow = (row: Row, top: number) => {
+      pen.save();
+      pen.beginPath();
+      pen.rect(0, Math.max(AXIS, top), width, ROW + 4);
+      pen.clip();
+      pen.fillStyle = c.ground;
+      pen.fillRect(0, top, width, ROW + 4);
+      axis(pen, c, width, top, top + ROW + 4, false);
       pen.strokeStyle = c.line;
       pen.strokeRect(LABEL + 0.5, top + 0.5, width - LABEL - 1, ROW - 4);
       pen.fillStyle = c.ink;
       pen.fillText(fit(pen, row.name, LABEL - 12), 6, top + ROW / 2 - 2);
       if (answer!.spans_omitted > 0) drawColumns(pen, c, row, top);
       else drawSpans(pen, c, row, top);
-    });
-    // The labels stand on what scrolled under them.
-    for (const mark of marks?.items ?? []) drawMark(pen, c, mark, places);
+      for (const mark of signs.get(row.id) ?? []) drawMark(pen, c, mark, top);
+      pen.restore();
+    };
+    // Row by row, each in place of what was there: what does not fit into this frame comes with the next.
+    let place = Math.max(0, Math.floor(hidden / ROW));
+    const goOn = () => {
+      const begun = performance.now();
+      for (; place < list.length; place += 1) {
+        const top = AXIS + place * ROW - hidden;
+        if (top > height) return;
+        if (performance.now() - begun > DRAW_MS) {
+          frame = requestAnimationFrame(goOn);
+          return;
+        }
+        drawRow(list[place]!, top);
+      }
+    };
+    goOn();
   };
 
-  const axis = (pen: CanvasRenderingContext2D, c: ReturnType<typeof colours>, width: number, height: number) => {
+  /** How much of the rows is above what is in sight. */
+  const scrolled = () => Math.max(0, canvas.getBoundingClientRect().top - box.getBoundingClientRect().top);
+  const drawSoon = () => {
+    cancelAnimationFrame(frame);
+    frame = requestAnimationFrame(draw);
+  };
+
+  const axis = (pen: CanvasRenderingContext2D, c: ReturnType<typeof colours>, width: number, top: number, bottom: number, says: boolean) => {
     const step = nice(span / Math.max(2, (width - LABEL) / 110));
     pen.strokeStyle = c.line;
     pen.fillStyle = c.quiet;
@@ -272,10 +317,10 @@ export const timeline: View = (main) => {
     for (let at = Math.ceil((from - shift) / step) * step + shift; at < from + span; at += step) {
       const left = x(at);
       pen.beginPath();
-      pen.moveTo(left, AXIS - 6);
-      pen.lineTo(left, height);
+      pen.moveTo(left, Math.max(top, AXIS - 6));
+      pen.lineTo(left, bottom);
       pen.stroke();
-      if (left < width - 60) pen.fillText(label(at, step), left + 3, AXIS / 2);
+      if (says && left < width - 60) pen.fillText(label(at, step), left + 3, AXIS / 2);
     }
   };
 
@@ -290,6 +335,7 @@ export const timeline: View = (main) => {
       const tall = Math.max(Math.min(1, busy / (row.slots * whole.column_ms)) * inner, 1);
       let bottom = top + 1 + inner;
       for (const [kind, number] of [["succeeded", succeeded], ["running", running], ["cancelled", cancelled], ["failed", failed]] as const) {
+        if (number === 0) continue;
         const part = (tall * number) / Math.max(busy, 1e-9);
         pen.fillStyle = c[kind];
         pen.fillRect(Math.max(left, LABEL + 1), bottom - part, Math.max(0.7, right - Math.max(left, LABEL + 1)), part);
@@ -331,27 +377,23 @@ export const timeline: View = (main) => {
     });
   };
 
-  const drawMark = (pen: CanvasRenderingContext2D, c: ReturnType<typeof colours>, mark: api.Mark, places: Map<number, number>) => {
+  const drawMark = (pen: CanvasRenderingContext2D, c: ReturnType<typeof colours>, mark: api.Mark, top: number) => {
     const left = x(mark.unix_ms);
     if (left < LABEL || left > canvas.clientWidth) return;
-    const put = (sign: string, top: number | undefined) => {
-      if (top === undefined) return;
-      pen.fillStyle = c.mark;
-      pen.fillText(sign, left - 5, top + ROW - 9);
-    };
-    if (mark.event === "task_moved") put("▲", places.get(mark.to ?? -1));
-    else if (mark.event === "agent_joined" || mark.event === "agent_changed") put("⚑", places.get(mark.agent ?? -1));
+    pen.fillStyle = c.mark;
+    pen.fillText(mark.event === "task_moved" ? "▲" : "⚑", left - 5, top + ROW - 9);
   };
 
   const at = (event: PointerEvent | MouseEvent): [Row, Span] | null => {
     if (answer === null || answer.spans_omitted > 0) return null;
-    const box = canvas.getBoundingClientRect();
-    const row = answer.agents[Math.floor((event.clientY - box.top - AXIS) / ROW)];
-    if (row === undefined) return null;
-    const when = from - answer.from_unix_ms + ((event.clientX - box.left - LABEL) / (box.width - LABEL)) * span;
-    const slack = (span / box.width) * 2;
+    const place = canvas.getBoundingClientRect();
+    const down = event.clientY - place.top - AXIS;
+    const row = answer.agents[Math.floor((down + scrolled()) / ROW)];
+    if (row === undefined || down < 0) return null;
+    const when = from - answer.from_unix_ms + ((event.clientX - place.left - LABEL) / (place.width - LABEL)) * span;
+    const slack = (span / place.width) * 2;
     const lanes = lay(row);
-    const high = ((event.clientY - box.top - AXIS) % ROW) / ((ROW - 6) / Math.max(row.slots, lanes.count, 1));
+    const high = ((down + scrolled()) % ROW) / ((ROW - 6) / Math.max(row.slots, lanes.count, 1));
     const near = row.spans.filter((one) => one.start_ms - slack <= when && when <= one.end_ms + slack);
     const best = near.find((one) => lanes.lane[row.spans.indexOf(one)] === Math.floor(high)) ?? near[0];
     return best === undefined ? null : [row, best];
@@ -420,7 +462,8 @@ export const timeline: View = (main) => {
     changed();
   });
   const size = new ResizeObserver(() => draw());
-  size.observe(canvas.parentElement!);
+  size.observe(box);
+  window.addEventListener("scroll", drawSoon, { passive: true });
   const dark = matchMedia("(prefers-color-scheme: dark)");
   dark.addEventListener("change", draw);
   const stop = api.repeat(1000, async (signal) => {
@@ -431,9 +474,25 @@ export const timeline: View = (main) => {
     clearTimeout(timer);
     wanted += 1;
     size.disconnect();
+    cancelAnimationFrame(frame);
+    window.removeEventListener("scroll", drawSoon);
     dark.removeEventListener("change", draw);
   };
 };
+
+/** The marks that are drawn, by the agent in whose row they stand. */
+function marksByAgent(marks: api.Mark[]): Map<number, api.Mark[]> {
+  const found = new Map<number, api.Mark[]>();
+  for (const mark of marks) {
+    const isSeen = mark.event === "task_moved" || mark.event === "agent_joined" || mark.event === "agent_changed";
+    const agent = mark.event === "task_moved" ? mark.to : mark.agent;
+    if (!isSeen || agent === undefined) continue;
+    const known = found.get(agent);
+    if (known === undefined) found.set(agent, [mark]);
+    else known.push(mark);
+  }
+  return found;
+}
 
 /** Two parts of one time, added up. */
 function add(one: Answer, other: Answer): Answer {
@@ -456,7 +515,7 @@ function add(one: Answer, other: Answer): Answer {
   }
   const whole: Answer = {
     ...one,
-    agents: [...rows.values()].sort((a, b) => a.id - b.id),
+    agents: [...rows.values()],
     tasks: one.tasks + other.tasks,
     earlier_attempts: one.earlier_attempts + other.earlier_attempts,
     spans_omitted: one.spans_omitted + other.spans_omitted,
@@ -469,8 +528,16 @@ function add(one: Answer, other: Answer): Answer {
   return whole;
 }
 
+interface Lanes {
+  lane: number[];
+  count: number;
+}
+const laid = new WeakMap<Row, Lanes>();
+
 /** Which lane each span of a row is drawn in: the first that is free when it begins. */
-function lay(row: Row): { lane: number[]; count: number } {
+function lay(row: Row): Lanes {
+  const known = laid.get(row);
+  if (known !== undefined) return known;
   const order = row.spans.map((_, place) => place).sort((a, b) => row.spans[a]!.start_ms - row.spans[b]!.start_ms);
   const ends: number[] = [];
   const lane: number[] = [];
@@ -482,7 +549,9 @@ function lay(row: Row): { lane: number[]; count: number } {
     ends[free] = end;
     lane[place] = free;
   }
-  return { lane, count: ends.length };
+  const lanes = { lane, count: ends.length };
+  laid.set(row, lanes);
+  return lanes;
 }
 
 function hatch(pen: CanvasRenderingContext2D, colour: string, left: number, top: number, wide: number, tall: number): void {

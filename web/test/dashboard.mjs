@@ -177,6 +177,7 @@ tasks:
     await again.context.close();
 
     now("fleet: what it shows is what the API says");
+    await page.locator(".zone", { hasText: /^zone rack1: 1 agent, \d of 1 slots busy/ }).waitFor();
     await until("the figures agree", async () => {
       const server = (await ask(page, "/v1/server")).body;
       const list = (await ask(page, "/v1/agents")).body;
@@ -258,7 +259,8 @@ tasks:
     await page.locator(".explain .remedies li").first().waitFor();
     const explained = (await ask(page, `/v1/tasks/${heldTask}/explain`)).body;
     const shown = await page.locator(".explain").textContent();
-    for (const obstacle of explained.obstacles) assert.ok(shown.includes(obstacle), obstacle);
+    // Names stand between backticks, and are set apart on the page.
+    for (const obstacle of explained.obstacles) assert.ok(shown.includes(obstacle.replaceAll("`", "")), obstacle);
     await page.getByRole("button", { name: "Cancel", exact: true }).click();
     await page.getByRole("button", { name: "Cancel it" }).click();
     await page.locator(".state.cancelled").first().waitFor();

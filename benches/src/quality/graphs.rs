@@ -38,7 +38,7 @@ pub(super) fn run(options: &Options, seed: u64, table: &mut Table) -> Result<()>
     }
     for set in sets.iter().chain(&independent_sets(options, seed)) {
         for processors in [4, 16] {
-            let case = format!("half 4 x slower, earliest_finish, {}", set.name);
+            let case = format!("half 4 x slower, {}", set.name);
             if options.wants(&case) {
                 let rows = set.rows(seed, processors, |question| question.with_slow_half(4.0));
                 let row = common(&case, processors, &rows);

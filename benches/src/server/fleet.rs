@@ -82,7 +82,13 @@ impl Fleet {
         let runtime = new_runtime()?;
         let options = ServerOptions::new(directory.path().to_owned());
         let name = Some("bench".to_owned());
-        let cluster = Cluster::start(options, ClusterOptions { address, name });
+        let shards = None;
+        let cluster = ClusterOptions {
+            address,
+            name,
+            shards,
+        };
+        let cluster = Cluster::start(options, cluster);
         let cluster = runtime.block_on(cluster)?;
         let (serves, served) = std::sync::mpsc::channel();
         let serving = cluster.run(move |context| {

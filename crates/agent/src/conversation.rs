@@ -4,6 +4,7 @@
 //! the server again and again, with growing pauses; when it is back, both sides compare what they know
 //! (`Hello::leases`), and what the server has not acknowledged is said again.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status, Streaming};
 
+use crate::counters::Counters;
 use crate::fence::Fence;
 use crate::ledger::Ledger;
 use crate::vitals::Pulse;
@@ -90,6 +92,8 @@ enum End {
     Over,
     /// The connection broke.
     Broken(String),
+    /// Nothing is left here, and another shard has more to do.
+    Moved(u32),
 }
 
 pub(crate) struct Conversation {
@@ -102,6 +106,7 @@ pub(crate) struct Conversation {
     /// Whether a server ever took it in.
     pub(crate) was_welcome: AtomicBool,
     pub(crate) servers: Mutex<Servers>,
+    pub(crate) counters: Mutex<Counters>,
 }
 
 /// The instances of the server, as far as we know them.
@@ -109,8 +114,12 @@ pub(crate) struct Conversation {
 pub(crate) struct Servers {
     /// The one to try next comes first.
     urls: Vec<String>,
-    /// The highest epoch that one of them showed us.
-    epoch: u64,
+    /// The highest epoch that one of them showed us, of each shard.
+    epochs: BTreeMap<u32, u64>,
+    /// The shard that we belong to, once we know.
+    shard: Option<u32>,
+    /// The shard that we were sent to, while we have yet to finish what we have.
+    moves_to: Option<u32>,
 }
 
 impl Servers {
@@ -120,8 +129,21 @@ impl Servers {
     pub(crate) fn new(access: &Access) -> Self {
         Self {
             urls: access.urls(),
-            epoch: 0,
+            epochs: BTreeMap::new(),
+            shard: None,
+            moves_to: None,
         }
+    }
+
+    /// Whether whoever says welcome is the newest holder of its shard that we have heard of.
+    fn is_current(&mut self, welcome: &wire::Welcome) -> bool {
+        let known = self.epochs.entry(welcome.shard).or_default();
+        if welcome.epoch < *known {
+            return false;
+        }
+        *known = welcome.epoch;
+        self.shard = Some(welcome.shard);
+        true
     }
 
     /// That one did not answer, or stands by: the next, or the one that it named.
@@ -168,6 +190,13 @@ impl Conversation {
             let why = match self.once().await {
                 Ok(End::Over) => return Ok(()),
                 Ok(End::Broken(why)) => why,
+                Ok(End::Moved(shard)) => {
+                    tracing::info!(shard, "goes to another shard");
+                    let mut servers = self.servers();
+                    (servers.shard, servers.moves_to) = (Some(shard), None);
+                    attempt = 0;
+                    continue;
+                }
                 Err(status) if is_final(&status) => {
                     return Err(AgentError::Refused(status.message().to_owned()));
                 }
@@ -183,7 +212,11 @@ impl Conversation {
                     let named = status.metadata().get(loxley_api::HOLDER_HEADER);
                     let named = named.and_then(|named| named.to_str().ok());
                     let named = named.filter(|named| named.starts_with("https://"));
-                    self.servers().pass_on(named);
+                    let shard = status.metadata().get(loxley_api::SHARD_HEADER);
+                    let shard = shard.and_then(|shard| shard.to_str().ok()?.parse().ok());
+                    let mut servers = self.servers();
+                    servers.pass_on(named);
+                    servers.shard = shard.or(servers.shard);
                     status.message().to_owned()
                 }
             };
@@ -251,16 +284,16 @@ impl Conversation {
         };
         {
             let mut servers = self.servers();
-            if welcome.epoch < servers.epoch {
+            if !servers.is_current(&welcome) {
                 return Err(Status::unavailable(
                     "another instance has taken over from this one",
                 ));
             }
-            servers.epoch = welcome.epoch;
             servers.learn(&welcome.servers);
         }
         tracing::info!(
             agent = welcome.agent,
+            shard = welcome.shard,
             resumed = welcome.resumed,
             "connected"
         );
@@ -286,6 +319,7 @@ impl Conversation {
             pulse: Pulse::new(),
             round_trip_ns: 0,
             leaving: false,
+            nothing_new: false,
             gives_up_at: None,
             beats: 0,
             last_beat: TokioInstant::now(),
@@ -296,7 +330,7 @@ impl Conversation {
             return Ok(end);
         }
         let end = talk.go_on(&mut inbox).await?;
-        if matches!(end, End::Over) {
+        if matches!(end, End::Over | End::Moved(_)) {
             // That we leave is said and may not be sent yet: who hangs up now is taken for silent, and then for lost. With
             // nothing more to come from us, the server hangs up.
             drop(talk);
@@ -335,6 +369,7 @@ impl Conversation {
                 .into_owned(),
             pid: std::process::id(),
             notes: self.notes.clone(),
+            shard: self.servers().shard,
         }
     }
 }
@@ -347,6 +382,8 @@ struct Talk<'a> {
     pulse: Pulse,
     round_trip_ns: u64,
     leaving: bool,
+    /// Whether the server has taken that in: nothing new is on its way to us.
+    nothing_new: bool,
     /// Until when an agent that ends now waits for the server to take in what came of its tasks.
     gives_up_at: Option<TokioInstant>,
     beats: u32,
@@ -412,7 +449,8 @@ impl Talk<'_> {
             }
         }
         let level = self.conversation.stopper.level();
-        if level == 0 {
+        let moves_to = self.conversation.servers().moves_to;
+        if level == 0 && moves_to.is_none() {
             return None;
         }
         if !std::mem::replace(&mut self.leaving, true) {
@@ -428,7 +466,13 @@ impl Talk<'_> {
             self.gives_up_at = Some(TokioInstant::now() + LEAVE_TIME);
             ledger.give_up(Urgency::Gentle);
         }
-        ledger.is_empty().then_some(End::Over)
+        match moves_to {
+            // What is on its way to us would be lost with the connection, and only missed after a while.
+            Some(shard) if level == 0 => {
+                (ledger.is_empty() && self.nothing_new).then_some(End::Moved(shard))
+            }
+            _ => ledger.is_empty().then_some(End::Over),
+        }
     }
 
     fn hear(&mut self, frame: wire::ServerFrame) -> Option<End> {
@@ -443,8 +487,14 @@ impl Talk<'_> {
             self.conversation.fence.set_length(lease);
             self.has_new_pace = true;
         }
-        self.conversation.servers().learn(&frame.servers);
+        {
+            let mut servers = self.conversation.servers();
+            servers.learn(&frame.servers);
+            // Whoever is on its way already finishes that first.
+            servers.moves_to = servers.moves_to.or(frame.move_to_shard);
+        }
         let farewell = frame.farewell();
+        self.nothing_new |= frame.nothing_new;
         self.conversation.ledger.hear(frame);
         self.obey(farewell)
     }
@@ -468,13 +518,20 @@ impl Talk<'_> {
         End::Broken("the server hung up".to_owned())
     }
 
+    /// How the machine is.
+    fn take_pulse(&mut self) -> wire::Vitals {
+        let counters = self.conversation.counters.lock();
+        let mut counters = counters.unwrap_or_else(PoisonError::into_inner);
+        self.pulse.take(&mut counters)
+    }
+
     async fn beat(&mut self) {
         self.beats = self.beats.saturating_add(1);
         // Zero means that there is no echo to measure.
         let sent_ns = nanoseconds(boot_time()).max(1);
         self.last_beat = TokioInstant::now();
         self.told_hold = self.conversation.ledger.desk().hold();
-        let pulse = self.pulse.take();
+        let pulse = self.take_pulse();
         let is_short = self.conversation.ledger.desk().was_short_within(SHORT_TIME);
         let vitals = wire::Vitals {
             round_trip_ns: self.round_trip_ns,
@@ -574,7 +631,14 @@ async fn connect(access: &Access, url: &str, several: bool) -> Result<Channel, S
         true => (KEEP_ALIVE_OF_SEVERAL, KEEP_ALIVE_TIME_OF_SEVERAL),
         false => (KEEP_ALIVE, KEEP_ALIVE_TIME),
     };
-    let endpoint = Endpoint::from(uri)
+    // TLS is ours: built with TLS of its own (for collectors of traces), the library would refuse an `https` without.
+    let plain = format!(
+        "http://{}",
+        uri.authority().map_or("", |there| there.as_str())
+    );
+    let plain: Uri = plain.parse().map_err(|error| failed(&error))?;
+    let endpoint = Endpoint::from(plain)
+        .origin(uri)
         .connect_timeout(CONNECT_TIME)
         .http2_keep_alive_interval(keep_alive)
         .keep_alive_timeout(keep_alive_time)

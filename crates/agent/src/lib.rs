@@ -9,6 +9,7 @@
 //! is next, what moves elsewhere and what is tried again is the server's to say.
 
 mod conversation;
+mod counters;
 mod fence;
 mod hardware;
 mod ledger;
@@ -16,6 +17,7 @@ mod name_claim;
 mod vitals;
 
 use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use loxley_api::Access;
@@ -23,6 +25,7 @@ use loxley_exec::{Guardian, LocalAgent, SlotSettings};
 use tokio::sync::Notify;
 
 use conversation::{Conversation, Servers};
+use counters::Counters;
 use fence::Fence;
 use ledger::Ledger;
 
@@ -127,7 +130,14 @@ impl Agent {
     ///
     /// # Errors
     /// When the server refuses it, or the system does.
-    pub async fn run(self) -> Result<(), AgentError> {
+    pub fn run(self) -> Pin<Box<dyn Future<Output = Result<(), AgentError>> + Send>> {
+        // In a box, it is compiled here and not by everybody who awaits it.
+        Box::pin(self.work())
+    }
+
+    async fn work(self) -> Result<(), AgentError> {
+        // Before anything is started that is to be counted.
+        let counters = Counters::open();
         let (memory_groups, note) = loxley_exec::memory_groups();
         tracing::info!("{note}");
         let scratch = tempfile::Builder::new().prefix("loxley-agent-").tempdir()?;
@@ -164,6 +174,7 @@ impl Agent {
             fence,
             stopper: self.stopper,
             notes: vec![note, escapes.to_owned()],
+            counters: Mutex::new(counters),
             was_welcome: std::sync::atomic::AtomicBool::new(false),
         };
         let ended = tokio::select! {

@@ -8,6 +8,7 @@ use loxley_exec::machine::{load, memory_available};
 use loxley_exec::{Membership, count};
 use loxley_protocol as wire;
 
+use crate::counters::Counters;
 use crate::hardware::Hardware;
 
 /// Reads how the machine is, and compares with the last time.
@@ -35,7 +36,7 @@ impl Pulse {
     }
 
     /// What the machine says; what the conversation knows is left out.
-    pub(crate) fn take(&mut self) -> wire::Vitals {
+    pub(crate) fn take(&mut self, counters: &mut Counters) -> wire::Vitals {
         wire::Vitals {
             throttle: self.throttled().max(slowed_clock().unwrap_or(0.0)),
             load: load().unwrap_or(0.0),
@@ -46,6 +47,8 @@ impl Pulse {
             context_switches_per_sec: self.hardware.context_switches_per_sec(),
             temperature_celsius: self.hardware.temperature_celsius(),
             power_watts: self.hardware.power_watts(),
+            cache_misses_per_sec: counters.cache_misses_per_sec(),
+            memory_bytes_per_sec: counters.memory_bytes_per_sec(),
             ..wire::Vitals::default()
         }
     }
@@ -144,9 +147,10 @@ mod tests {
 
     #[test]
     fn vitals_are_within_their_bounds() {
+        let mut counters = Counters::open();
         let mut pulse = Pulse::new();
         for _ in 0..2 {
-            let vitals = pulse.take();
+            let vitals = pulse.take(&mut counters);
             assert!((0.0..=1.0).contains(&vitals.throttle) && vitals.load >= 0.0);
         }
     }

@@ -72,6 +72,8 @@ pub enum AccessError {
 
 /// The header with which an instance that stands by names the one that answers.
 pub const HOLDER_HEADER: &str = "loxley-holder";
+/// The header in which it says, to an agent, for which shard that one is wanted.
+pub const SHARD_HEADER: &str = "loxley-shard";
 
 impl Access {
     /// All addresses, the one to begin with first.

@@ -19,6 +19,21 @@ pub struct Event {
     pub kind: EventKind,
 }
 
+/// What became of a skill of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SkillChange {
+    /// It kept failing at it, and does not have it for now.
+    Suspended,
+    /// It has it again.
+    Restored,
+    /// It did not declare it, kept succeeding at it, and has it now.
+    Earned,
+    /// It had earned it, and it was taken back.
+    Revoked,
+}
+
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -110,6 +125,18 @@ pub enum EventKind {
         name: String,
         /// Its state now.
         state: crate::AgentState,
+    },
+    /// An agent lost, regained, earned or gave back a skill.
+    AgentSkill {
+        /// Which one.
+        #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+        agent: AgentId,
+        /// Its name.
+        name: String,
+        /// The skill.
+        skill: String,
+        /// What happened.
+        change: SkillChange,
     },
     /// Some deadline can no longer be met, or was missed.
     DeadlineMissed {

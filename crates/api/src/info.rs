@@ -298,6 +298,12 @@ impl AgentState {
             Self::Left => "left",
         }
     }
+
+    /// Whether it is part of the fleet: not given up, and not ended.
+    #[must_use]
+    pub const fn is_here(self) -> bool {
+        matches!(self, Self::Alive | Self::Suspected | Self::Draining)
+    }
 }
 
 /// An agent. Names of the figures as published.
@@ -315,8 +321,11 @@ pub struct AgentInfo {
     pub state: AgentState,
     /// Skills it has now.
     pub capabilities: Vec<String>,
-    /// Skills that it came with and lost after failures, for now.
+    /// Skills that it came with or earned, and lost after failures, for now.
     pub suspended: Vec<String>,
+    /// Skills that it did not come with and earned, by succeeding at tasks that need them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earned: Vec<String>,
     /// How many tasks it runs at once.
     pub slots: u32,
     /// What it has.

@@ -19,6 +19,7 @@ mod directory;
 mod error;
 mod event;
 mod figures;
+mod forecast;
 mod graph;
 mod info;
 mod mark;
@@ -31,8 +32,10 @@ mod timeline;
 mod tls;
 mod token;
 mod trace_parent;
+mod tuning;
+mod user;
 
-pub use access::{Access, AccessError, HOLDER_HEADER};
+pub use access::{Access, AccessError, HOLDER_HEADER, SHARD_HEADER};
 pub use blob::Blob;
 pub use check::{
     BODY_BYTES_MAX, ENTRIES_MAX, ENVIRONMENT_MAX, LIST_MAX, NAME_BYTES_MAX, SECONDS_MAX, TASKS_MAX,
@@ -40,8 +43,9 @@ pub use check::{
 };
 pub use directory::{DirectoryError, data_directory};
 pub use error::{ApiError, ErrorBody, ErrorCode};
-pub use event::{Event, EventKind};
+pub use event::{Event, EventKind, SkillChange};
 pub use figures::{BalanceFigure, Figures, PriorityWait, UserShare};
+pub use forecast::{ForecastInfo, WorkForecastInfo};
 pub use graph::{GraphNode, JobGraph};
 pub use info::{
     AgentInfo, AgentState, AttemptInfo, ClusterInfo, Explanation, FleetInfo, Health, InstanceInfo,
@@ -53,8 +57,8 @@ pub use loxley_model::{DependencyFailure, JobState, Rerun, Unplaceable};
 pub use mark::{MarkFilter, Marks};
 pub use request::{
     CommandRequest, ConfigRequest, Entries, ExtendRequest, FallbackRequest, FunctionRequest,
-    JobFilter, JobRequest, LogRequest, Near, Needs, Numbers, OutputRule, RetryRequest, TaskFilter,
-    TaskRequest, TokenRequest, Work,
+    JobFilter, JobRequest, LogRequest, Near, Needs, Numbers, OutputRule, RetryRequest,
+    RevokeRequest, TaskFilter, TaskRequest, TokenRequest, TracesRequest, Work,
 };
 pub use result::{
     EndsRequest, PIECE_BYTES_MAX, RESULT_BYTES_MAX, RESULT_INLINE_MAX, ResultName, ResultReference,
@@ -69,6 +73,8 @@ pub use timeline::{
 pub use tls::{PinnedServer, client_config};
 pub use token::{Fingerprint, Token, TokenHash};
 pub use trace_parent::{TRACEPARENT_HEADER, TRACEPARENT_VARIABLE, is_traceparent};
+pub use tuning::{TunedSetting, TuningInfo, TuningStep, TuningTrial};
+pub use user::{UserInfo, UserWeightRequest};
 
 /// The port of a server when nobody says otherwise.
 pub const DEFAULT_PORT: u16 = 7420;

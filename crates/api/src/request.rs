@@ -412,6 +412,15 @@ impl Default for OutputRule {
     }
 }
 
+/// A skill that an agent earned and shall not have any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RevokeRequest {
+    /// The skill.
+    pub skill: String,
+}
+
 /// How much a server logs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -419,6 +428,16 @@ impl Default for OutputRule {
 pub struct LogRequest {
     /// A level (error, warn, info, debug, trace), or levels for parts: `info,loxley_server=debug`.
     pub log: String,
+}
+
+/// Where a server sends the traces of tasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct TracesRequest {
+    /// A collector of OpenTelemetry that speaks gRPC: `https://collector.example.org:4317`. Nowhere, when absent.
+    #[serde(default)]
+    pub collector: Option<String>,
 }
 
 /// Which jobs of a list are wanted.

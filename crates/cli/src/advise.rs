@@ -21,14 +21,15 @@ use crate::{input, replay};
 /// these costs, and names the one that fits, with the evidence and what each alternative would have
 /// come to.
 ///
-/// FILE may also be a journal: the directory of a server, that of `loxley run --journal`, or a copy of one. Then the
+/// FILE may also be a journal: the directory of a server or the access file in it, that of `loxley run --journal`, a copy
+/// of one, or a database (postgres://user@host/database). Then the
 /// costs are what its tasks took, the workers are its agents with their speeds, their memory and the data they hold,
 /// and whether tasks came as a stream, whether their costs could have been known, and what handing out took is read
 /// from it too, unless an option says otherwise.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// One cost per line, or CSV with --column; - for standard input; or the directory of a journal.
+    /// One cost per line, or CSV with --column; - for standard input; or a journal.
     #[arg(value_name = "FILE", required_unless_present = "checklist")]
     file: Option<PathBuf>,
     /// Print what to check before one calls parallel code balanced.
@@ -96,7 +97,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
         show_checklist(args.json, out)?;
         return Ok(Exit::Done);
     };
-    if file.is_dir() {
+    if crate::recorded::is_meant(file) {
         return of_journal(args, file, out);
     }
     let bytes = input::read(file)?;

@@ -8,6 +8,7 @@
 //! ends is an [`Exit`].
 
 mod advise;
+mod bench;
 mod completions;
 mod config;
 mod demo;
@@ -16,6 +17,7 @@ mod fleet;
 mod input;
 mod journal;
 mod man;
+mod recorded;
 #[cfg(test)]
 mod reference;
 mod replay;
@@ -50,6 +52,7 @@ Examples:
   loxley config check loxley.yaml        find every mistake in it
   loxley sim adaptive                    watch work stealing in virtual time
   loxley replay ./journal --agents +2    what a recorded run would have been with two more agents
+  loxley bench                           how fast it is on this machine, beside the plain way
   loxley server start                    a server; then `loxley agent start`, on as many machines
   loxley submit --wait -- ./work         a command, for whichever agent can do it
   loxley dashboard                       see it all in a browser; `loxley top` in a terminal
@@ -77,6 +80,7 @@ enum Command {
     Job(fleet::job::Args),
     Task(fleet::task::Args),
     Agent(fleet::agent::Args),
+    User(fleet::user::Args),
     Server(fleet::server::Args),
     Dashboard(fleet::dashboard::Args),
     Top(fleet::top::Args),
@@ -86,6 +90,7 @@ enum Command {
     Sim(sim::Args),
     Replay(replay::Args),
     Tune(tune::Args),
+    Bench(bench::Args),
     Journal(journal::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -100,6 +105,7 @@ impl Command {
             Self::Job(args) => fleet::job::run(args, out),
             Self::Task(args) => fleet::task::run(args, out),
             Self::Agent(args) => fleet::agent::run(args, out),
+            Self::User(args) => fleet::user::run(args, out),
             Self::Server(args) => fleet::server::run(args, out),
             Self::Dashboard(args) => fleet::dashboard::run(&args, out),
             Self::Top(args) => fleet::top::run(&args, out),
@@ -109,6 +115,7 @@ impl Command {
             Self::Sim(args) => sim::run(&args, out),
             Self::Replay(args) => replay::run(&args, out),
             Self::Tune(args) => tune::run(&args, out),
+            Self::Bench(args) => bench::run(&args, out),
             Self::Journal(args) => journal::run(args, out),
             Self::Completions(args) => completions::run(&args, out),
             Self::Man(args) => man::run(&args, out),

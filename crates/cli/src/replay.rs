@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use loxley_journal::History;
 use loxley_pool::Pool;
 use loxley_replay::{
     Comparison, Figure, Figures, Recording, WhatIf, compare, drawn_together, parting, simulate,
@@ -15,13 +14,13 @@ use loxley_sim::time::{human, nanos};
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
-use crate::journal::view::View;
+use crate::recorded;
 use crate::sim::progress_bar;
 
 /// Run what a journal recorded again in virtual time: how near that is, and what would have been different.
 ///
-/// JOURNAL is a server's directory, that of `loxley run --journal`, or a copy of one; a server may be running. First
-/// its work runs as it was: the recorded configuration on the recorded fleet, by the real scheduler, and how far
+/// JOURNAL is a server's directory or the access file in it, that of `loxley run --journal`, a copy of one, or a
+/// database (postgres://user@host/database); a server may be running. First its work runs as it was: the recorded configuration on the recorded fleet, by the real scheduler, and how far
 /// that is from what happened is said. Then comes what you ask: each of `--config`, `--set`, `--agents`, `--without`
 /// and `--load` is a variant of its own, side by side, or all of them one with `--together`. Variants are compared
 /// with the recorded configuration in pairs of equal seeds, and a sentence says whether a difference is more than
@@ -29,7 +28,7 @@ use crate::sim::progress_bar;
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// The directory of a journal.
+    /// The directory of a journal, the access file of a server on this machine, or postgres://…
     #[arg(value_name = "JOURNAL")]
     journal: PathBuf,
     /// Another configuration, from a YAML file.
@@ -100,16 +99,16 @@ pub(crate) fn is_mistake(error: &anyhow::Error) -> bool {
         })
 }
 
-/// The work of the journal in a directory.
+/// The work of a journal.
 pub(crate) fn read(directory: &Path) -> Result<Recording> {
-    let history = History::open(directory)?;
-    let recording = Recording::read(&mut View(history));
+    let mut journal = recorded::open(directory)?;
+    let recording = Recording::read(&mut *journal);
     recording.with_context(|| format!("{}", directory.display()))
 }
 
 fn exact(args: &Args, out: &mut dyn Write) -> Result<Exit> {
-    let history = History::open(&args.journal)?;
-    let outcome = loxley_engine::replay_exactly(&mut View(history))?;
+    let mut journal = recorded::open(&args.journal)?;
+    let outcome = loxley_engine::replay_exactly(&mut *journal)?;
     let first = outcome.differs.as_ref();
     if args.json {
         let value = json!({
@@ -210,7 +209,7 @@ fn variants(args: &Args) -> Result<Vec<WhatIf>> {
 /// A configuration, or everything that is wrong with it.
 pub(crate) fn config_file(path: &Path) -> Result<loxley_policy::Config> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let config = loxley_config::parse_bytes(&bytes);
+    let config = loxley_config::parse_bytes_over(&bytes, loxley_policy::Config::served());
     config.map_err(|mistakes| {
         let text = mistakes.in_file(&path.display().to_string()).to_string();
         loxley_replay::WhatIfError::Form(text).into()

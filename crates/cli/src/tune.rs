@@ -24,7 +24,7 @@ use crate::exit::Exit;
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// Directories of journals.
+    /// Journals: directories, access files of servers on this machine, or postgres://…
     #[arg(value_name = "JOURNAL", required = true)]
     journals: Vec<PathBuf>,
     /// What is to become less: makespan, mean_wait, p99_wait, misses, cost (agent hours), or a weighted sum such as

@@ -75,17 +75,16 @@ impl World {
 
     /// Starts a server, and returns it with where it listens.
     fn server(&self, name: &str) -> (Process, String) {
+        self.started(name, self.start(name, name))
+    }
+
+    fn started(&self, name: &str, mut command: Command) -> (Process, String) {
         let log = fs::File::options()
             .create(true)
             .append(true)
             .open(self.path(&format!("{name}.log")))
             .unwrap();
-        let mut child = self
-            .start(name, name)
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         out.read_line(&mut line).unwrap();
@@ -140,7 +139,7 @@ impl World {
             assert!(
                 begun.elapsed() < PATIENCE,
                 "{what}: not within {PATIENCE:?}\n{}",
-                ["a", "b", "c", "ada", "bob"]
+                ["a", "b", "c", "ada", "bob", "cleo", "dan"]
                     .map(|name| format!("{name}: {}", self.log(name)))
                     .join("\n")
             );
@@ -273,6 +272,7 @@ fn another_server_takes_over_from_one_that_is_killed() {
         .unwrap();
     assert!(epoch >= 3, "{epoch}");
     world.finish(other, job, "second", TASKS);
+    what_is_in_the_database_can_be_replayed(&world);
     let mut forgotten = Value::Null;
     world.until("the past is forgotten", || {
         let prune = ["journal", "prune", "--keep", "1", "--json"];
@@ -308,6 +308,34 @@ fn another_server_takes_over_from_one_that_is_killed() {
     for name in ["a", "b", "c", "ada", "bob"] {
         assert!(!world.log(name).contains(PASSWORD), "{name}");
     }
+}
+
+/// While servers use it.
+fn what_is_in_the_database_can_be_replayed(world: &World) {
+    let run = |args: &[&str]| {
+        let mut command = world.command("home");
+        command.env("PGPASSWORD", PASSWORD).args(args);
+        command.output().unwrap()
+    };
+    let url = world.url("fleet");
+    for args in [
+        ["replay", &url, "--seeds=2", "--json"],
+        ["sim", &url, "--seeds=1", "--json"],
+    ] {
+        let output = run(&args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {said}");
+        let _: Value = serde_json::from_slice(&output.stdout).unwrap();
+    }
+    let advised = run(&["advise", &url]);
+    assert!(advised.status.success(), "{advised:?}");
+    let foreign = run(&["replay", &world.url("nobodys")]);
+    let said = String::from_utf8_lossy(&foreign.stderr);
+    assert!(
+        !foreign.status.success() && said.contains("nobodys"),
+        "{said}"
+    );
+    assert!(!said.contains(PASSWORD), "{said}");
 }
 
 fn what_makes_no_sense_is_refused(world: &World, holder: &Process) {
@@ -467,4 +495,237 @@ fn a_standby_takes_over_from_a_holder_that_is_killed_or_stands_still() {
     });
     let job = world.submit("b", "third", 10);
     world.finish("b", job, "third", 10);
+}
+
+impl World {
+    /// A server of a cluster that the first one divided into so many shards.
+    fn server_of(&self, name: &str, shards: Option<&str>) -> (Process, String) {
+        let mut command = self.start(name, name);
+        command.args(shards.into_iter().flat_map(|count| ["--shards", count]));
+        self.started(name, command)
+    }
+
+    /// How many shards each instance holds, as the database says.
+    fn holders(&self) -> Vec<u64> {
+        let held = "SELECT count(*) FROM fleet.shard WHERE expires > clock_timestamp() GROUP BY holder ORDER BY 1";
+        let held = self.postgres.sql(held);
+        held.lines().map(|line| line.parse().unwrap()).collect()
+    }
+
+    /// A job whose tasks write their numbers into a book of their own; where it goes is by its key.
+    fn submit_with_key(&self, server: &str, book: &str, tasks: u64, more: &[&str]) -> u64 {
+        let script = format!("echo {{}} >>{}; sleep 0.05", self.path(book).display());
+        let range = format!("1-{tasks}");
+        let submit = [
+            "submit", "--json", "--user", "mia", "--key", book, "--array", &range,
+        ];
+        let command = ["--", "sh", "-c", &script];
+        let mut job = Value::Null;
+        self.until("the job is accepted", || {
+            let output = self.run(server, &[&submit[..], more, &command].concat());
+            job = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+            output.status.success()
+        });
+        job["id"].as_u64().unwrap()
+    }
+
+    /// What a list has under this key: one JSON object a line.
+    fn listed(&self, server: &str, list: &[&str], key: &str) -> Vec<Value> {
+        let output = self.run(server, &[list, &["--json"]].concat());
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let items = said.lines().map(serde_json::from_str::<Value>);
+        items.map(|item| item.unwrap()[key].clone()).collect()
+    }
+}
+
+/// Bits of a number above these are its shard.
+const SHARD_BITS: u32 = 40;
+
+#[test]
+fn several_servers_serve_shards_of_one_fleet_and_any_of_them_answers() {
+    const TASKS: u64 = 20;
+    let Some(world) = world() else {
+        return;
+    };
+    let (a, _) = world.server_of("a", Some("4"));
+    let mut other = world.start("other", "other");
+    other.args(["--shards", "3"]);
+    let refused = other.output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("has 4 shards"), "{said}");
+    let (b, _) = world.server_of("b", None);
+    let _ada = world.agent("a", "ada", "2");
+    let _bob = world.agent("b", "bob", "2");
+    // The one that came later gets its share of the shards.
+    world.until("both hold two", || world.holders() == [2, 2]);
+
+    // Whoever is asked, jobs go where they belong, and everybody answers for them.
+    let books: Vec<String> = (0..8).map(|number| format!("book-{number}")).collect();
+    let mut jobs = Vec::new();
+    for (book, server) in books.iter().zip(["a", "b"].into_iter().cycle()) {
+        jobs.push(world.submit_with_key(server, book, TASKS, &[]));
+    }
+    let shards: std::collections::BTreeSet<u64> =
+        jobs.iter().map(|job| job >> SHARD_BITS).collect();
+    assert!(shards.len() > 1, "{jobs:?}");
+    // The same again is the same job, also by way of the other one.
+    assert_eq!(world.submit_with_key("b", &books[0], TASKS, &[]), jobs[0]);
+    for (job, (book, server)) in jobs
+        .iter()
+        .zip(books.iter().zip(["b", "a"].into_iter().cycle()))
+    {
+        world.finish(server, *job, book, TASKS);
+    }
+    for server in ["a", "b"] {
+        let listed = world.listed(server, &["job", "list", "--limit", "100"], "id");
+        let listed = listed.iter().map(|id| id.as_u64().unwrap());
+        let listed: std::collections::BTreeSet<u64> = listed.collect();
+        assert_eq!(listed, jobs.iter().copied().collect());
+        let first = world.listed(server, &["job", "list", "--limit", "3"], "id");
+        assert_eq!(first.len(), 3);
+        let mut agents = world.listed(server, &["agent", "list"], "name");
+        agents.sort_by_key(Value::to_string);
+        assert_eq!(agents, ["ada", "bob"]);
+        let seen = world.json(server, &["server", "list", "--json"]);
+        assert_eq!(seen["shards"].as_array().unwrap().len(), 4, "{seen}");
+        let health = world.json(server, &["server", "health", "--json"]);
+        assert!(!health.to_string().contains("no_standby"), "{health}");
+    }
+    let job = jobs[1].to_string();
+    let tasks = world.listed("a", &["task", "list", &job], "state");
+    assert_eq!(tasks.len() as u64, TASKS);
+    assert!(tasks.iter().all(|state| state == "succeeded"), "{tasks:?}");
+
+    // What waits, listens and looks does so whichever shard it is.
+    for server in ["a", "b", "a"] {
+        let waited = world.run(server, &["submit", "--wait", "--", "echo", "told"]);
+        assert!(waited.status.success(), "{waited:?}");
+        let top = world.run(server, &["top", "--once"]);
+        assert!(top.status.success(), "{top:?}");
+    }
+
+    // A task that no agent of its shard can do gets one that can, wherever that is.
+    let _cleo = {
+        let log = fs::File::create(world.path("cleo.log")).unwrap();
+        let child = world
+            .command("b")
+            .args([
+                "agent", "start", "--name", "cleo", "--slots", "1", "--skills", "gpu",
+            ])
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        Process(child.unwrap())
+    };
+    let skilled: Vec<u64> = (0..2)
+        .map(|number| {
+            let book = format!("gpu-{number}");
+            world.submit_with_key("a", &book, 2, &["--skills", "gpu"])
+        })
+        .collect();
+    let places: std::collections::BTreeSet<u64> =
+        skilled.iter().map(|job| job >> SHARD_BITS).collect();
+    assert!(places.len() > 1, "{skilled:?}");
+    for (job, number) in skilled.iter().zip(0..) {
+        world.finish("b", *job, &format!("gpu-{number}"), 2);
+    }
+
+    // One is killed while tasks run: the other takes over what it held.
+    let late: Vec<(u64, String)> = (0..4)
+        .map(|number| format!("late-{number}"))
+        .map(|book| (world.submit_with_key("a", &book, 25, &[]), book))
+        .collect();
+    world.until("tasks run", || {
+        late.iter().any(|(_, book)| world.book(book).len() > 3)
+    });
+    drop(a);
+    for (job, book) in &late {
+        world.finish("b", *job, book, 25);
+    }
+    world.until("b holds all", || world.holders() == [4]);
+    drop(b);
+    one_writer_at_a_time(&world);
+}
+
+/// In each shard, in the order of their epochs.
+fn one_writer_at_a_time(world: &World) {
+    let writers = "SELECT bool_and(epoch >= before) FROM (SELECT epoch, \
+        lag(epoch, 1, 0::bigint) OVER (PARTITION BY shard ORDER BY pos) AS before FROM fleet.grp) AS written";
+    assert_eq!(world.postgres.sql(writers), "t");
+}
+
+#[test]
+fn nothing_is_lost_while_servers_and_agents_of_several_shards_are_killed_and_stand_still() {
+    const SERVERS: [&str; 3] = ["a", "b", "c"];
+    const AGENTS: [&str; 4] = ["ada", "bob", "cleo", "dan"];
+    const TASKS: u64 = 60;
+    let rounds = match std::env::var("LOXLEY_TEST_LONG") {
+        Ok(minutes) => 6 * minutes.parse::<u64>().unwrap_or(1).max(1),
+        Err(_) => {
+            eprintln!("NOT RUN: shards under faults with real processes; set LOXLEY_TEST_LONG=1");
+            return;
+        }
+    };
+    let Some(world) = world() else {
+        return;
+    };
+    let mut servers = vec![Some(world.server_of("a", Some("3")).0)];
+    for name in &SERVERS[1..] {
+        servers.push(Some(world.server_of(name, None).0));
+    }
+    let mut agents: Vec<Option<Process>> = Vec::new();
+    for (name, server) in AGENTS.into_iter().zip(SERVERS.into_iter().cycle()) {
+        agents.push(Some(world.agent(server, name, "2")));
+    }
+    world.until("each holds one", || world.holders() == [1, 1, 1]);
+    let mut chance = 7_u64;
+    let mut draw = |below: u64| {
+        chance = chance
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (chance >> 33) % below
+    };
+    let mut jobs = Vec::new();
+    for round in 0..rounds {
+        let (victim, agent) = (draw(3) as usize, draw(4) as usize);
+        for number in 0..3 {
+            let book = format!("book-{round}-{number}");
+            let server = SERVERS[(victim + 1) % 3];
+            jobs.push((world.submit_with_key(server, &book, TASKS, &[]), book));
+        }
+        match draw(4) {
+            // Killed, and started again.
+            0 => {
+                servers[victim] = None;
+                std::thread::sleep(Duration::from_secs(3));
+                servers[victim] = Some(world.server_of(SERVERS[victim], None).0);
+            }
+            // It stands still for longer than its leases.
+            1 => {
+                let server = servers[victim].as_ref().unwrap();
+                server.signal(Signal::STOP);
+                std::thread::sleep(Duration::from_secs(9));
+                server.signal(Signal::CONT);
+            }
+            2 => {
+                agents[agent] = None;
+                std::thread::sleep(Duration::from_secs(2));
+                agents[agent] = Some(world.agent(SERVERS[victim], AGENTS[agent], "2"));
+            }
+            _ => {
+                let agent = agents[agent].as_ref().unwrap();
+                agent.signal(Signal::STOP);
+                std::thread::sleep(Duration::from_secs(4));
+                agent.signal(Signal::CONT);
+            }
+        }
+    }
+    for (job, book) in &jobs {
+        world.finish("b", *job, book, TASKS);
+    }
+    one_writer_at_a_time(&world);
+    // Each task ended once: its row says so, and no other row has its number.
+    let ended = "SELECT count(*), count(DISTINCT task) FROM fleet.task WHERE ended = 0";
+    let all = jobs.len() as u64 * TASKS;
+    assert_eq!(world.postgres.sql(ended), format!("{all}|{all}"));
 }

@@ -1,15 +1,15 @@
-//! `loxley replay`, `tune`, `sim JOURNAL` and `journal cut` on journals of real runs. How long something takes on the
+//! `loxley replay`, `tune`, `sim JOURNAL`, `journal cut` and `server tuning` on journals of real runs. How long something takes on the
 //! machine of a test is anybody's guess: so what is compared here is structure, and signs that no load can turn.
 #![expect(clippy::unwrap_used, reason = "a failure in a test is the message")]
-#![expect(dead_code, reason = "no server is stopped or killed here")]
+#![expect(dead_code, reason = "no test needs all of it")]
 
 mod support;
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-use serde_json::Value;
-use support::{Fleet, LOXLEY};
+use serde_json::{Value, json};
+use support::{Fleet, LOXLEY, until};
 use tempfile::TempDir;
 
 fn loxley(directory: &Path, args: &[&str]) -> Output {
@@ -325,4 +325,135 @@ fn a_journal_is_advised_on() {
     std::fs::create_dir(here.join("empty")).unwrap();
     let (code, words) = refused(here, &["advise", "empty"]);
     assert!(code != 0 && words.contains("empty"), "{words}");
+}
+
+/// Windows of half a second, and short tasks without a backlog: there is something to be tried at once.
+const SELF_TUNING: &str = "\
+load_balancing:
+  prefetch: {max_depth: 0}
+  self_tuning: {enabled: true, window_sec: 0.5, pairs: 2}
+";
+
+#[test]
+fn what_self_tuning_changed_is_told_and_survives_a_kill() {
+    let mut fleet = Fleet::new(None);
+    let file = fleet.path().join("tuning.yaml");
+    std::fs::write(&file, SELF_TUNING).unwrap();
+    fleet.ok(&["config", "reload", file.to_str().unwrap()]);
+    fleet.agent(&["--name", "ada", "--slots", "2"]);
+    let tuning = |fleet: &Fleet| fleet.json(&["server", "tuning", "--json"]).remove(0);
+    assert_eq!(tuning(&fleet)["enabled"], true);
+    assert_eq!(tuning(&fleet)["story"], Value::Array(Vec::new()));
+
+    // Work until something was tried: how fast this machine is does not matter.
+    until("a change is tried", || {
+        fleet.ok(&[
+            "submit", "--quiet", "--wait", "--array", "1-50", "--", "true",
+        ]);
+        tuning(&fleet)["story"][0].is_object()
+    });
+    let first = tuning(&fleet)["story"][0].clone();
+    assert_eq!(first["what"], "tried", "{first}");
+    assert_eq!(first["key"], "prefetch.max_depth", "{first}");
+    assert_eq!((&first["from"], &first["to"]), (&json!(0.0), &json!(256.0)));
+    let table = fleet.ok(&["server", "tuning"]);
+    assert!(table.contains("it is the published default"), "{table}");
+
+    fleet.kill_server();
+    fleet.restart_server();
+    let after = tuning(&fleet);
+    assert_eq!(after["story"][0], first, "the story goes on: {after}");
+
+    // The trial goes on too, and ends: by what it measures, or since there is no work any more.
+    let ended = |fleet: &Fleet| {
+        let tuning = tuning(fleet);
+        let story = tuning["story"].as_array().unwrap();
+        let mut ends = story.iter().filter(|step| step["what"] != "tried");
+        ends.next().cloned()
+    };
+    until("the trial ends", || ended(&fleet).is_some());
+    let end = ended(&fleet).unwrap();
+    assert_eq!(end["key"], "prefetch.max_depth", "{end}");
+
+    // What is in force is what the story says, after another kill too.
+    fleet.kill_server();
+    fleet.restart_server();
+    let after = tuning(&fleet);
+    let mut expected = json!(0.0);
+    for step in after["story"].as_array().unwrap() {
+        if step["key"] == "prefetch.max_depth" && step["what"] == "kept" {
+            expected = step["to"].clone();
+        }
+    }
+    let settings = after["settings"].as_array().unwrap();
+    let depth = settings
+        .iter()
+        .find(|one| one["key"] == "prefetch.max_depth");
+    let under_trial = after["trial"]["key"] == "prefetch.max_depth";
+    assert!(
+        under_trial || depth.unwrap()["value"] == expected,
+        "{after}"
+    );
+
+    fleet.ok(&["server", "stop"]);
+    fleet.server.wait().unwrap();
+    let checked = fleet.json(&["journal", "check", "--json"]).remove(0);
+    assert_eq!(checked["findings"], Value::Array(Vec::new()), "{checked}");
+    let told = fleet.ok(&["journal", "export"]);
+    assert!(
+        told.contains("setting_tuned"),
+        "the journal has the story too"
+    );
+}
+
+const FORECAST: &str = "\
+load_balancing:
+  forecast: {enabled: true, step_sec: 0.1, horizon_sec: 0.5, season_max_sec: 10}
+";
+
+#[test]
+fn what_is_forecast_is_told_and_survives_a_kill() {
+    let mut fleet = Fleet::new(None);
+    let forecast = |fleet: &Fleet| fleet.json(&["server", "forecast", "--json"]).remove(0);
+    assert_eq!(forecast(&fleet)["enabled"], false);
+    let file = fleet.path().join("forecast.yaml");
+    std::fs::write(&file, FORECAST).unwrap();
+    fleet.ok(&["config", "reload", file.to_str().unwrap()]);
+    fleet.agent(&["--name", "ada", "--slots", "2"]);
+    until("arrivals are counted", || {
+        fleet.ok(&[
+            "submit", "--quiet", "--wait", "--array", "1-20", "--", "true",
+        ]);
+        let work = &forecast(&fleet)["work"][0];
+        work["last"].as_u64() > Some(0) && work["error_as_now"].is_number()
+    });
+    let table = fleet.ok(&["server", "forecast"]);
+    assert!(table.contains("AS NOW"), "{table}");
+    fleet.kill_server();
+    fleet.restart_server();
+    let after = forecast(&fleet);
+    assert_eq!(after["enabled"], true, "{after}");
+    assert!(after["work"][0]["takes_sec"].is_number(), "{after}");
+
+    // By the access file of a server that runs.
+    let access = fleet.path().join("access.json");
+    let value = json(
+        fleet.path(),
+        &["replay", access.to_str().unwrap(), "--seeds=2", "--json"],
+    );
+    assert!(value["tasks"].as_u64() >= Some(20), "{value}");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let copied = elsewhere.path().join("access.json");
+    std::fs::copy(&access, &copied).unwrap();
+    let (code, words) = refused(elsewhere.path(), &["replay", "access.json"]);
+    assert!(
+        code != 0 && words.contains("no journal beside it"),
+        "{words}"
+    );
+
+    fleet.ok(&["server", "stop"]);
+    fleet.server.wait().unwrap();
+    let checked = fleet.json(&["journal", "check", "--json"]).remove(0);
+    assert_eq!(checked["findings"], Value::Array(Vec::new()), "{checked}");
+    assert!(fleet.ok(&["journal", "export"]).contains("forecast_set"));
 }

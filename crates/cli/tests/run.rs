@@ -797,6 +797,54 @@ fn the_dashboard_of_a_run_shows_what_ran_and_stays_when_asked_to() {
     assert_eq!(run.wait().expect("it ends").code(), Some(0));
 }
 
+#[test]
+fn what_a_task_of_a_run_prints_is_seen_while_it_runs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path();
+    let other = |words: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_loxley"))
+            .args(words)
+            .env("XDG_RUNTIME_DIR", place)
+            .output()
+            .expect("it runs")
+    };
+    let line =
+        "echo early {}; echo wrong >&2; while [ ! -e go-{} ]; do sleep 0.05; done; echo late";
+    for options in [&["--dashboard", "-j1"][..], &["-j1"]] {
+        let mut run = loxley(&[options, &[line, ":::", "a", "b"]].concat())
+            .env("XDG_RUNTIME_DIR", place)
+            .current_dir(place)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let process = format!("--run={}", run.id());
+        let logs = |task: &str| other(&["task", "logs", &process, task]);
+        let let_end = |task: &str| fs::write(place.join(task), "").expect("there is room");
+        if options.len() == 2 {
+            until("the first is heard", || stdout(&logs("1")) == "early a\n");
+            let wrong = logs("1").stderr;
+            assert!(String::from_utf8_lossy(&wrong).contains("wrong"));
+        } else {
+            // Whoever looks at a run that was not asked to be looked at sees what starts from then on.
+            until("somebody looks", || {
+                other(&["task", "info", &process, "1"]).status.success()
+            });
+        }
+        let_end("go-a");
+        until("the second is heard", || stdout(&logs("2")) == "early b\n");
+        let_end("go-b");
+        let mut output = String::new();
+        let mut out = run.stdout.take().expect("a pipe");
+        out.read_to_string(&mut output).expect("text");
+        assert_eq!(output, "early a\nlate\nearly b\nlate\n");
+        assert_eq!(run.wait().expect("it ends").code(), Some(0));
+        for task in ["go-a", "go-b"] {
+            fs::remove_file(place.join(task)).expect("it is there");
+        }
+    }
+}
+
 /// A terminal of its own, for as long as this is kept.
 struct Tmux {
     place: std::path::PathBuf,
@@ -878,6 +926,10 @@ fn top_fits_a_small_terminal_without_colour() {
     terminal.press("e");
     terminal.shows("running on");
     terminal.press("Escape");
+    // Both keys in one read would be another key.
+    until("it is put away", || {
+        !terminal.screen(&[]).contains("running on")
+    });
     terminal.press("2");
     terminal.shows("open");
     // Bold and reverse are not colours; numbers from 30 to 49 and beyond 89 are.

@@ -1,6 +1,7 @@
 //! The client for programs without a runtime of their own.
 
 use std::io;
+use std::pin::Pin;
 use std::time::Duration;
 
 use loxley_api::{Access, JobInfo, JobRequest};
@@ -48,7 +49,16 @@ impl Client {
 
     /// Asks anything.
     pub fn call<T>(&self, ask: impl AsyncFnOnce(&crate::Client) -> T) -> T {
-        self.runtime.block_on(ask(&self.client))
+        let mut answer = None;
+        self.wait(Box::pin(async {
+            answer = Some(ask(&self.client).await);
+        }));
+        answer.expect("it was waited for")
+    }
+
+    /// Not generic: the runtime is compiled once, and not for every question.
+    fn wait(&self, asking: Pin<Box<dyn Future<Output = ()> + '_>>) {
+        self.runtime.block_on(asking);
     }
 
     /// Submits a job. When this returns, the job survives a crash of the server.

@@ -7,10 +7,11 @@ use hyper::Method;
 use hyper::header::{HeaderName, HeaderValue};
 use loxley_api::{
     Access, AgentInfo, Blob, ClusterInfo, ConfigRequest, EndsRequest, Explanation, ExtendRequest,
-    Figures, Health, JobFilter, JobInfo, JobRequest, Link, LinkRequest, LogRequest, MarkFilter,
-    Marks, OutputTail, PIECE_BYTES_MAX, Page, PruneReport, PruneRequest, ResultName,
-    ResultReference, ServerInfo, TRACEPARENT_HEADER, TRACEPARENT_VARIABLE, TaskEnd, TaskFilter,
-    TaskInfo, Timeline, TimelineFilter, Token, TokenInfo, TokenRequest, is_traceparent,
+    Figures, ForecastInfo, Health, JobFilter, JobInfo, JobRequest, Link, LinkRequest, LogRequest,
+    MarkFilter, Marks, OutputTail, PIECE_BYTES_MAX, Page, PruneReport, PruneRequest, ResultName,
+    ResultReference, RevokeRequest, ServerInfo, TRACEPARENT_HEADER, TRACEPARENT_VARIABLE, TaskEnd,
+    TaskFilter, TaskInfo, Timeline, TimelineFilter, Token, TokenInfo, TokenRequest, TracesRequest,
+    TuningInfo, UserInfo, UserWeightRequest, is_traceparent,
 };
 use loxley_model::{AgentId, JobId, TaskId};
 
@@ -341,6 +342,15 @@ impl Client {
         self.transport.json(ask).await
     }
 
+    /// Takes a skill back that an agent earned.
+    pub async fn revoke_skill(&self, agent: AgentId, skill: &str) -> Answer<AgentInfo> {
+        let request = RevokeRequest {
+            skill: skill.to_owned(),
+        };
+        let ask = Ask::post(format!("{}/revoke", agent_path(agent))).json(&request);
+        self.transport.json(ask).await
+    }
+
     /// The server itself.
     pub async fn server(&self) -> Answer<ServerInfo> {
         self.transport.json(Ask::get("/v1/server")).await
@@ -387,6 +397,16 @@ impl Client {
         self.transport.json(Ask::get("/v1/health")).await
     }
 
+    /// What the server expects to come.
+    pub async fn forecast(&self) -> Answer<ForecastInfo> {
+        self.transport.json(Ask::get("/v1/forecast")).await
+    }
+
+    /// Which settings the server changed by itself, and what came of it.
+    pub async fn tuning(&self) -> Answer<TuningInfo> {
+        self.transport.json(Ask::get("/v1/tuning")).await
+    }
+
     /// How balanced the fleet was in the last minutes.
     pub async fn figures(&self) -> Answer<Figures> {
         self.transport.json(Ask::get("/v1/figures")).await
@@ -421,6 +441,20 @@ impl Client {
         self.transport.json(ask).await
     }
 
+    /// Where the server sends traces.
+    pub async fn traces(&self) -> Answer<TracesRequest> {
+        self.transport.json(Ask::get("/v1/traces")).await
+    }
+
+    /// Has the server send traces to a collector from now on, or to nobody.
+    pub async fn set_traces(&self, collector: Option<&str>) -> Answer<TracesRequest> {
+        let request = TracesRequest {
+            collector: collector.map(str::to_owned),
+        };
+        let ask = Ask::new(Method::PUT, "/v1/traces").json(&request);
+        self.transport.json(ask).await
+    }
+
     /// A link that signs one browser in, once.
     pub async fn dashboard_link(&self, request: &LinkRequest) -> Answer<Link> {
         let ask = Ask::post("/v1/session/link").json(request);
@@ -439,6 +473,21 @@ impl Client {
         self.transport
             .json(Ask::get("/v1/timeline").query(filter))
             .await
+    }
+
+    /// Everybody who submitted something or was given a weight.
+    pub async fn users(&self) -> Answer<Vec<UserInfo>> {
+        self.transport.json(Ask::get("/v1/users")).await
+    }
+
+    /// Gives a user another weight.
+    pub async fn set_user_weight(&self, user: &str, weight: u32) -> Answer<UserInfo> {
+        let request = UserWeightRequest {
+            user: user.to_owned(),
+            weight,
+        };
+        let ask = Ask::new(Method::PUT, "/v1/users/weight").json(&request);
+        self.transport.json(ask).await
     }
 
     /// All tokens, without their secrets.

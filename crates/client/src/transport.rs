@@ -1,5 +1,6 @@
 //! One request, one answer, over connections that stay open.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ const CONNECT_TIME: Duration = Duration::from_secs(10);
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// No answer that is held in memory is larger.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// The body of an `async fn` is compiled by every crate that awaits it, and with it all of HTTP and TLS; in a box it is
+/// compiled here, once.
+pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The way to one server.
 #[derive(Clone, Debug)]
@@ -174,7 +179,11 @@ impl Transport {
     }
 
     /// Asks, and gives the answer as it is. A refusal is an error.
-    pub(crate) async fn bytes(&self, ask: Ask) -> Result<(StatusCode, Bytes), ClientError> {
+    pub(crate) fn bytes(&self, ask: Ask) -> Boxed<'_, Result<(StatusCode, Bytes), ClientError>> {
+        Box::pin(self.ask_for_bytes(ask))
+    }
+
+    async fn ask_for_bytes(&self, ask: Ask) -> Result<(StatusCode, Bytes), ClientError> {
         let limit = ask.wait + ANSWER_TIME;
         let answer = async {
             let response = self.send(ask).await?;
@@ -191,7 +200,11 @@ impl Transport {
     }
 
     /// Asks, and gives the answer while it still comes in. A refusal is an error.
-    pub(crate) async fn stream(&self, ask: Ask) -> Result<Response<Incoming>, ClientError> {
+    pub(crate) fn stream(&self, ask: Ask) -> Boxed<'_, Result<Response<Incoming>, ClientError>> {
+        Box::pin(self.ask_for_stream(ask))
+    }
+
+    async fn ask_for_stream(&self, ask: Ask) -> Result<Response<Incoming>, ClientError> {
         let limit = ask.wait + ANSWER_TIME;
         let timed = tokio::time::timeout(limit, self.send(ask)).await;
         let response = timed.unwrap_or_else(|_| Err(self.timeout(limit)))?;

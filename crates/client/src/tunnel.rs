@@ -19,6 +19,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use crate::transport::Boxed;
+
 /// How long a connection to the server may take to come about.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
@@ -69,12 +71,15 @@ impl Tunnel {
     }
 
     /// Lets connections through, for as long as it is polled.
-    pub async fn run(self) {
-        let this = Arc::new(self);
+    pub fn run(self) -> Boxed<'static, ()> {
+        Box::pin(Arc::new(self).let_through())
+    }
+
+    async fn let_through(self: Arc<Self>) {
         loop {
-            match this.listener.accept().await {
+            match self.listener.accept().await {
                 // The other end may be away for a while: the browser sees a connection that ends, and tries again.
-                Ok((stream, _)) => _ = tokio::spawn(Arc::clone(&this).carry(stream)),
+                Ok((stream, _)) => _ = tokio::spawn(Arc::clone(&self).carry(stream)),
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }

@@ -1,4 +1,5 @@
-//! Who of several servers is the holder of a shard.
+//! Who of several servers is the holder of a shard; and how tasks go from one shard to another ([`moves`], and whom to ask
+//! for them: [`rebalancer`]).
 //!
 //! ```text
 //!            its lease is over                taken
@@ -26,10 +27,15 @@ extern crate std;
 extern crate alloc;
 
 mod append;
+pub mod moves;
+mod rate;
+pub mod rebalancer;
+pub mod shard;
 
 use alloc::vec::Vec;
 
 pub use append::{Append, Heard, Outcome, Step};
+pub use rate::Rate;
 
 use loxley_model::{Span, Time};
 
@@ -434,6 +440,14 @@ fn last_moment(asked: Asked) -> Time {
     asked.sent + Span(asked.lease.0 / 6 * 5)
 }
 
+#[cfg(test)]
+mod claim_row;
+#[cfg(test)]
+mod moves_storm;
+#[cfg(test)]
+mod scale;
+#[cfg(test)]
+mod shard_model;
 #[cfg(test)]
 mod storm;
 #[cfg(test)]

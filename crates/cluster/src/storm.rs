@@ -18,6 +18,7 @@ use std::vec;
 use loxley_balance::Rng;
 
 use super::*;
+use crate::claim_row::ClaimRow;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -40,9 +41,7 @@ enum Flaw {
 /// The row of the shard and its groups, with their own clock: the true one.
 #[derive(Default)]
 struct Database {
-    epoch: u64,
-    holder: usize,
-    expires: u64,
+    claim: ClaimRow,
     log: Vec<Written>,
 }
 
@@ -378,7 +377,8 @@ impl World {
         let delay = self.delay();
         let answer = match message {
             Message::Ask(action) => {
-                let Some((question, input)) = self.ask(who, action) else {
+                let Some((question, input)) = self.database.claim.answer(who, self.now, action)
+                else {
                     return Ok(());
                 };
                 if is_lost {
@@ -411,15 +411,15 @@ impl World {
 
     fn write(&mut self, who: usize, draft: Draft) -> Result<Heard, String> {
         let row = &self.database;
-        let is_ours = (row.epoch, row.holder) == (draft.epoch, who) || self.flaw == Flaw::NoFence;
+        let is_ours = row.claim.is_of(draft.epoch, who) || self.flaw == Flaw::NoFence;
         if !is_ours || row.log.len() != draft.at || row.chain() != draft.before {
             self.seen.fenced += 1;
             return Ok(Heard::Fenced);
         }
-        if (row.epoch, row.holder) != (draft.epoch, who) {
+        if !row.claim.is_of(draft.epoch, who) {
             return Err(format!(
                 "at {}: {who} wrote under epoch {} while {} held {}",
-                self.now, draft.epoch, row.holder, row.epoch
+                self.now, draft.epoch, row.claim.holder, row.claim.epoch
             ));
         }
         self.database.log.push(Written {
@@ -433,7 +433,7 @@ impl World {
 
     fn inspect(&self, who: usize, draft: Draft) -> Heard {
         let row = &self.database;
-        let is_ours = (row.epoch, row.holder) == (draft.epoch, who);
+        let is_ours = row.claim.is_of(draft.epoch, who);
         let (next, chain) = (row.log.len(), row.chain());
         if is_ours && next == draft.at + 1 && chain == draft.chain() {
             Heard::Found
@@ -492,53 +492,6 @@ impl World {
         Ok(())
     }
 
-    /// What the database does and answers.
-    fn ask(&mut self, who: usize, action: Action) -> Option<(Question, Input)> {
-        let (row, now) = (&mut self.database, self.now);
-        match action {
-            Action::Look(question) => {
-                let left = Span(row.expires.saturating_sub(now));
-                let epoch = row.epoch;
-                let looked = Input::Looked {
-                    question,
-                    epoch,
-                    left,
-                };
-                Some((question, looked))
-            }
-            Action::Take {
-                question,
-                seen,
-                lease,
-            } => {
-                if row.epoch != seen || row.expires > now {
-                    return Some((question, Input::NotTaken(question)));
-                }
-                let epoch = seen + 1;
-                (row.epoch, row.holder, row.expires) = (epoch, who, now + lease.0);
-                Some((question, Input::Taken { question, epoch }))
-            }
-            Action::Renew {
-                question,
-                epoch,
-                lease,
-            } => {
-                if (row.epoch, row.holder) != (epoch, who) {
-                    return Some((question, Input::Fenced(question)));
-                }
-                row.expires = now + lease.0;
-                Some((question, Input::Renewed(question)))
-            }
-            Action::Release { epoch } => {
-                if (row.epoch, row.holder) == (epoch, who) {
-                    row.expires = now;
-                }
-                None
-            }
-            other => unreachable!("{other:?} is no question"),
-        }
-    }
-
     /// Whoever may answer from memory is the one that the database says.
     fn check(&mut self) -> Result<(), String> {
         let mut believe = 0;
@@ -549,10 +502,10 @@ impl World {
             believe += 1;
             let answers = self.now < serving.until || self.flaw == Flaw::NeverStops;
             let row = &self.database;
-            if answers && (row.epoch, row.holder) != (serving.epoch, who) {
+            if answers && !row.claim.is_of(serving.epoch, who) {
                 return Err(format!(
                     "at {}: {who} answers for epoch {}, and {} has {}",
-                    self.now, serving.epoch, row.holder, row.epoch
+                    self.now, serving.epoch, row.claim.holder, row.claim.epoch
                 ));
             }
         }

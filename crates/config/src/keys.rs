@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use loxley_model::{Priority, Span};
-use loxley_policy::{Config, Matching, Strategy};
+use loxley_policy::{Bounds, Config, Matching, Strategy};
 
 use crate::mistake::{Kind, Mistake};
 use crate::reader::{Reader, decimal};
@@ -38,6 +38,8 @@ pub(crate) enum Field {
     Strategy(At<Strategy>),
     Matching(At<Matching>),
     Buckets(At<Vec<f64>>),
+    /// `[least, most]`, or `off`.
+    Bounds(At<Bounds>, RangeInclusive<f64>),
 }
 
 /// The place of a value. Reading goes through it too, on a copy: one accessor cannot disagree with
@@ -61,6 +63,8 @@ const MANY: u32 = 1_000_000;
 const MOMENT: Span = Span::from_millis(1);
 const YEAR: Span = Span::from_secs(365 * 24 * 3600);
 const BUCKETS_MAX: usize = 64;
+/// Bounds of a setting that is not tuned.
+const OFF: &str = "off";
 const BUCKET_RANGE: RangeInclusive<f64> = 0.000_001..=31_536_000.0;
 
 /// Every key, in the order in which they are written.
@@ -144,7 +148,7 @@ pub(crate) const SECTIONS: &[Section] = &[
         keys: &[
             Key {
                 name: "matching_strategy",
-                about: "Who may get a task, and who of them does.",
+                about: "Who may get a task, and who of them does. The embedded scheduler has best_fit.",
                 field: Field::Matching(|c| &mut c.capabilities.matching_strategy),
             },
             Key {
@@ -166,6 +170,11 @@ pub(crate) const SECTIONS: &[Section] = &[
                 name: "locality_bonus",
                 about: "What it is worth, in the score, that an agent already holds a task's data.",
                 field: Field::Number(|c| &mut c.capabilities.locality_bonus, 0.0..=100.0),
+            },
+            Key {
+                name: "near_share",
+                about: "How much of that, and of the time that data takes to be brought, counts for agents in the zone of the one that holds it.",
+                field: Field::Number(|c| &mut c.added.near_share, 0.0..=1.0),
             },
         ],
     },
@@ -311,6 +320,16 @@ pub(crate) const SECTIONS: &[Section] = &[
                 about: "How long until a skill that was taken away is tried again; doubles with every failed try.",
                 field: Field::Seconds(|c| &mut c.learning.breaker_probe, MOMENT..=YEAR),
             },
+            Key {
+                name: "earn_skills",
+                about: "Whether an agent that keeps succeeding at tasks with a skill it did not declare has that skill from then on.",
+                field: Field::Flag(|c| &mut c.added.earning.enabled),
+            },
+            Key {
+                name: "earn_successes",
+                about: "So many successes in a row earn it.",
+                field: Field::Count(|c| &mut c.added.earning.successes, 1..=MANY),
+            },
         ],
     },
     Section {
@@ -349,6 +368,11 @@ pub(crate) const SECTIONS: &[Section] = &[
                 field: Field::Flag(|c| &mut c.quotas.user_shares),
             },
             Key {
+                name: "agent_shares",
+                about: "Whether an agent whose slots are taken is given no more ahead of its time than its share of what waits.",
+                field: Field::Flag(|c| &mut c.added.agent_shares),
+            },
+            Key {
                 name: "backfill_limit",
                 about: "How many small tasks may pass a large one that waits for room; then room is kept for it.",
                 field: Field::Count(|c| &mut c.quotas.backfill_limit, 0..=MANY),
@@ -373,6 +397,137 @@ pub(crate) const SECTIONS: &[Section] = &[
             about: "The deepest backlog.",
             field: Field::Count(|c| &mut c.prefetch.max_depth, 0..=MANY),
         }],
+    },
+    Section {
+        name: "self_tuning",
+        about: "Settings that the scheduler changes by itself: one at a time, measured with and without, taken back unless it is better. See `loxley server tuning`.",
+        keys: &[
+            Key {
+                name: "enabled",
+                about: "Whether it does.",
+                field: Field::Flag(|c| &mut c.self_tuning.enabled),
+            },
+            Key {
+                name: "window_sec",
+                about: "How long one measurement takes.",
+                field: Field::Seconds(|c| &mut c.self_tuning.window, MOMENT..=YEAR),
+            },
+            Key {
+                name: "pairs",
+                about: "So many windows with a change are compared with as many without it.",
+                field: Field::Count(|c| &mut c.self_tuning.pairs, 2..=64),
+            },
+            Key {
+                name: "min_gain",
+                about: "A change is kept only if it makes things better by this share.",
+                field: Field::Number(|c| &mut c.self_tuning.min_gain, 0.0..=1.0),
+            },
+            Key {
+                name: "busy_threshold",
+                about: "Within which bounds `thresholds.busy_threshold` is tuned.",
+                field: Field::Bounds(|c| &mut c.self_tuning.busy_threshold, 0.0..=1_000_000.0),
+            },
+            Key {
+                name: "idle_threshold",
+                about: "Within which bounds `thresholds.idle_threshold` is tuned.",
+                field: Field::Bounds(|c| &mut c.self_tuning.idle_threshold, 0.0..=1_000_000.0),
+            },
+            Key {
+                name: "rebalance_interval",
+                about: "Within which bounds `thresholds.rebalance_interval_sec` is tuned.",
+                field: Field::Bounds(
+                    |c| &mut c.self_tuning.rebalance_interval,
+                    0.001..=1_000_000.0,
+                ),
+            },
+            Key {
+                name: "max_steal_per_cycle",
+                about: "Within which bounds `work_stealing.max_steal_per_cycle` is tuned.",
+                field: Field::Bounds(
+                    |c| &mut c.self_tuning.max_steal_per_cycle,
+                    1.0..=1_000_000.0,
+                ),
+            },
+            Key {
+                name: "steal_batch_size",
+                about: "Within which bounds `performance.steal_batch_size` is tuned.",
+                field: Field::Bounds(|c| &mut c.self_tuning.steal_batch_size, 1.0..=1_000_000.0),
+            },
+            Key {
+                name: "max_concurrent_steals",
+                about: "Within which bounds `performance.max_concurrent_steals` is tuned.",
+                field: Field::Bounds(
+                    |c| &mut c.self_tuning.max_concurrent_steals,
+                    1.0..=1_000_000.0,
+                ),
+            },
+            Key {
+                name: "steal_backoff",
+                about: "Within which bounds `guards.steal_backoff_ms` is tuned.",
+                field: Field::Bounds(|c| &mut c.self_tuning.steal_backoff, 0.001..=1_000_000.0),
+            },
+            Key {
+                name: "max_depth",
+                about: "Within which bounds `prefetch.max_depth` is tuned: the backlog of an agent.",
+                field: Field::Bounds(|c| &mut c.self_tuning.max_depth, 0.0..=1_000_000.0),
+            },
+            Key {
+                name: "straggler_ratio",
+                about: "Within which bounds `speculation.straggler_ratio` is tuned.",
+                field: Field::Bounds(|c| &mut c.self_tuning.straggler_ratio, 1.0..=1_000_000.0),
+            },
+            Key {
+                name: "backfill_limit",
+                about: "Within which bounds `quotas.backfill_limit` is tuned.",
+                field: Field::Bounds(|c| &mut c.self_tuning.backfill_limit, 0.0..=1_000_000.0),
+            },
+            Key {
+                name: "reserved_slots",
+                about: "Within which bounds `quotas.reserved_slots` is tuned.",
+                field: Field::Bounds(|c| &mut c.self_tuning.reserved_slots, 0.0..=1_000_000.0),
+            },
+            Key {
+                name: "user_shares",
+                about: "Whether `quotas.user_shares` may be switched: who gets how much is decided by speed then.",
+                field: Field::Flag(|c| &mut c.self_tuning.user_shares),
+            },
+        ],
+    },
+    Section {
+        name: "forecast",
+        about: "Room for work that is due: what comes at the same time of each day, hour or other period is expected, and agents that can do it start nothing long beforehand that others could do. See `loxley server forecast`.",
+        keys: &[
+            Key {
+                name: "enabled",
+                about: "Whether there are forecasts.",
+                field: Field::Flag(|c| &mut c.forecast.enabled),
+            },
+            Key {
+                name: "step_sec",
+                about: "Arrivals are counted in steps of this length.",
+                field: Field::Seconds(|c| &mut c.forecast.step, MOMENT..=YEAR),
+            },
+            Key {
+                name: "horizon_sec",
+                about: "So far ahead one looks; 100 steps at most.",
+                field: Field::Seconds(|c| &mut c.forecast.horizon, MOMENT..=YEAR),
+            },
+            Key {
+                name: "season_max_sec",
+                about: "Periods after which arrivals repeat are looked for up to this length; 10,000 steps at most.",
+                field: Field::Seconds(|c| &mut c.forecast.season_max, MOMENT..=YEAR),
+            },
+            Key {
+                name: "error_max",
+                about: "A forecast is acted on once its error is below this share of that of *as now*, and no more when it is not below that of *as now*.",
+                field: Field::Number(|c| &mut c.forecast.error_max, 0.0..=1.0),
+            },
+            Key {
+                name: "share_max",
+                about: "At most this share of the slots that can do a kind of work is kept for it.",
+                field: Field::Number(|c| &mut c.forecast.share_max, 0.0..=1.0),
+            },
+        ],
     },
     Section {
         name: "health",
@@ -428,6 +583,18 @@ pub(crate) const RELATIONS: &[Relation] = &[
         upper: "lost_after_sec",
         strict: true,
     },
+    Relation {
+        section: "forecast",
+        lower: "step_sec",
+        upper: "horizon_sec",
+        strict: false,
+    },
+    Relation {
+        section: "forecast",
+        lower: "horizon_sec",
+        upper: "season_max_sec",
+        strict: true,
+    },
 ];
 
 /// What there is to know about one key.
@@ -439,14 +606,14 @@ pub struct KeyInfo {
     pub about: &'static str,
     /// Which values it takes.
     pub allowed: String,
-    /// What it is when nobody says anything.
+    /// What it is on a server and in `loxley run` when nobody says anything.
     pub default: String,
 }
 
 /// Every key of the configuration, in the order of [`default_yaml`](crate::default_yaml).
 #[must_use]
 pub fn keys() -> Vec<KeyInfo> {
-    let config = Config::default();
+    let config = Config::served();
     let info = |section: &Section, key: &Key| KeyInfo {
         path: path(section.name, key.name),
         about: key.about,
@@ -504,6 +671,7 @@ impl Field {
             Self::Strategy(at) => put(at(config), choose(name, node, &STRATEGIES, reader)),
             Self::Matching(at) => put(at(config), choose(name, node, &MATCHINGS, reader)),
             Self::Buckets(at) => put(at(config), buckets(name, node, reader)),
+            Self::Bounds(at, range) => put(at(config), self.bounds(name, node, range, reader)),
         }
     }
 
@@ -524,6 +692,17 @@ impl Field {
                 let bounds: Vec<String> = at(config).iter().copied().map(show_number).collect();
                 format!("[{}]", bounds.join(", "))
             }
+            Self::Bounds(at, _) => {
+                let bounds = *at(config);
+                match bounds.enabled {
+                    true => format!(
+                        "[{}, {}]",
+                        show_number(bounds.least),
+                        show_number(bounds.most)
+                    ),
+                    false => OFF.to_owned(),
+                }
+            }
         }
     }
 
@@ -542,12 +721,43 @@ impl Field {
             Self::Strategy(_) => format!("one of {}", STRATEGIES.map(|(word, _)| word).join(", ")),
             Self::Matching(_) => format!("one of {}", MATCHINGS.map(|(word, _)| word).join(", ")),
             Self::Buckets(_) => format!("1 to {BUCKETS_MAX} ascending numbers above 0"),
+            Self::Bounds(_, range) => format!(
+                "[least, most], numbers from {} to {}; or {OFF}",
+                range.start(),
+                range.end()
+            ),
         }
     }
 
     /// The value as a number, to compare two keys of one kind.
     pub(crate) fn measure(&self, config: &Config) -> f64 {
         decimal(&self.show(config)).unwrap_or(f64::NAN)
+    }
+
+    fn bounds(
+        &self,
+        name: &str,
+        node: &Node,
+        range: &RangeInclusive<f64>,
+        reader: &mut Reader<'_>,
+    ) -> Option<Bounds> {
+        let items = match &node.value {
+            // Scenarios come as JSON, where the word stands in quotes; to some readers of YAML it is `false`.
+            Value::Scalar(text, _) if text == OFF || text == "false" => return Some(Bounds::OFF),
+            Value::List(items) if items.len() == 2 => items,
+            Value::List(_) => return reader.out_of_range(name, node, &self.allowed()),
+            _ => return reader.wrong_type(name, node, &self.allowed()),
+        };
+        let least = reader.number(name, &items[0], range.clone())?;
+        let most = reader.number(name, &items[1], range.clone())?;
+        if least > most {
+            let message = format!("`{name}` must ascend");
+            let label = format!("below {}", show_number(least));
+            let mistake = Mistake::new(Kind::Contradiction, items[1].span.clone(), message, label);
+            reader.note(mistake.with_help("put the smaller number first"));
+            return None;
+        }
+        Some(Bounds::new(least, most))
     }
 
     fn span(

@@ -14,7 +14,7 @@ use crate::tree::{Limits, Node};
 const UNNAMED: &str = "configuration";
 
 /// The configuration in a YAML text, or everything that is wrong with it. What the text leaves out
-/// has its default; an empty text is the default configuration.
+/// has the default of the embedded scheduler; an empty text is [`Config::default`].
 pub fn parse(text: &str) -> Result<Config, Mistakes> {
     parse_over(text, Config::default())
 }
@@ -24,9 +24,10 @@ pub fn parse_over(text: &str, defaults: Config) -> Result<Config, Mistakes> {
     read_all(text, defaults).map(|(config, _)| config)
 }
 
-/// The configuration of a server: how it balances load, and what else it keeps to.
+/// The configuration of a server: how it balances load, and what else it keeps to. What the text leaves out is as
+/// in [`Config::served`].
 pub fn parse_server_bytes(bytes: &[u8]) -> Result<(Config, ServerSettings), Mistakes> {
-    read_all(text_of(UNNAMED, bytes)?, Config::default())
+    read_all(text_of(UNNAMED, bytes)?, Config::served())
 }
 
 fn read_all(text: &str, defaults: Config) -> Result<(Config, ServerSettings), Mistakes> {
@@ -68,10 +69,10 @@ pub fn text_of<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, Mistakes> {
 }
 
 /// The configuration in a larger file: takes the key `load_balancing` out of its top level. None if
-/// the key is not there.
+/// the key is not there. What it leaves out is as on a server.
 pub fn take_section(top: &mut Fields<'_>, reader: &mut Reader<'_>) -> Option<Config> {
     let node = top.take(ROOT)?;
-    let mut config = Config::default();
+    let mut config = Config::served();
     read_root(node, &mut config, reader);
     Some(config)
 }

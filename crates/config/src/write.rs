@@ -7,13 +7,13 @@ use loxley_policy::Config;
 use crate::keys::{Field, ROOT, SECTIONS};
 use crate::settings::ServerSettings;
 
-/// The default configuration as a file in which every key is explained.
+/// The default configuration of a server and of `loxley run` as a file in which every key is explained.
 #[must_use]
 pub fn default_yaml() -> String {
     let heading = "# How Loxley balances load. Every key is here with its default:\n\
                    # keep what you change, leave out the rest.\n";
     let settings = ServerSettings::default().render(true);
-    heading.to_owned() + &render(&Config::default(), true) + &settings
+    heading.to_owned() + &render(&Config::served(), true) + &settings
 }
 
 /// A configuration as a file with every key. Reads back as the same configuration, provided that

@@ -132,3 +132,19 @@ fn a_value_that_was_not_read_contradicts_nothing() {
     let mistakes = parse(text).unwrap_err();
     assert_eq!(mistakes.iter().count(), 1, "{mistakes}");
 }
+
+#[test]
+fn forecasts_look_further_than_a_step_and_seasons_are_longer() {
+    let text = report("load_balancing:\n  forecast:\n    step_sec: 700\n");
+    assert!(
+        text.contains("`step_sec` (700) must not be above `horizon_sec` (600)"),
+        "{text}"
+    );
+    let text = report("load_balancing: {forecast: {season_max_sec: 600}}");
+    assert!(
+        text.contains("`horizon_sec` (600) must be below `season_max_sec` (600)"),
+        "{text}"
+    );
+    let text = report("load_balancing: {forecast: {error_max: 2}}");
+    assert!(text.contains("error_max"), "{text}");
+}

@@ -2,19 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use loxley_config::{default_yaml, keys, parse, parse_bytes, to_yaml};
+use loxley_config::{default_yaml, keys, parse, parse_bytes, parse_server_bytes, to_yaml};
 use loxley_model::{Priority, Span};
 use loxley_policy::{
-    Capabilities, Config, Guards, HealthRules, Heartbeats, Learning, Matching, MetricsRules,
-    Performance, Prefetch, PriorityRules, Quotas, Speculation, Strategy as Moves, Thresholds,
-    WorkStealing,
+    AddedRules, Bounds, Capabilities, Config, Earning, ForecastRules, Guards, HealthRules,
+    Heartbeats, Learning, Matching, MetricsRules, Performance, Prefetch, PriorityRules, Quotas,
+    SelfTuning, Speculation, Strategy as Moves, Thresholds, WorkStealing,
 };
 use proptest::prelude::*;
 
 #[test]
 fn the_default_file_is_the_default_configuration() {
-    assert_eq!(parse(&default_yaml()).unwrap(), Config::default());
+    assert_eq!(parse(&default_yaml()).unwrap(), Config::served());
+    assert_eq!(parse_server_bytes(b"").unwrap().0, Config::served());
     assert_eq!(parse("").unwrap(), Config::default());
+    // They differ in one thing; a file that names another is left alone.
+    let named = "load_balancing:\n  capabilities:\n    matching_strategy: best_fit\n";
+    let named = parse_server_bytes(named.as_bytes()).unwrap().0;
+    assert_eq!(named, Config::default());
     assert_eq!(
         parse("# nothing\nload_balancing:\n").unwrap(),
         Config::default()
@@ -38,7 +43,28 @@ fn the_default_file_stays_as_it_is() {
 #[test]
 fn every_field_of_the_configuration_has_a_key() {
     let mut fields = BTreeSet::new();
-    let config = serde_json::to_value(Config::default()).unwrap();
+    let mut config = serde_json::to_value(Config::default()).unwrap();
+    // Journals hold it as a fact of its own.
+    config["self_tuning"] = serde_json::to_value(SelfTuning::default()).unwrap();
+    // The same of these, which stand under other keys.
+    let AddedRules {
+        earning: Earning {
+            enabled: _,
+            successes: _,
+        },
+        agent_shares: _,
+        near_share: _,
+    } = AddedRules::default();
+    fields.extend(
+        [
+            "learning.earn_skills",
+            "learning.earn_successes",
+            "quotas.agent_shares",
+            "capabilities.near_share",
+        ]
+        .map(str::to_owned),
+    );
+    config["forecast"] = serde_json::to_value(ForecastRules::default()).unwrap();
     for (name, value) in config.as_object().unwrap() {
         match value.as_object() {
             Some(section) => fields.extend(section.keys().map(|key| format!("{name}.{key}"))),
@@ -68,9 +94,11 @@ fn every_key_is_read() {
             "true" => "false",
             "false" => "true",
             "hybrid" => "pull",
-            "best_fit" => "exact",
+            "earliest_finish" => "exact",
             "4" => "2",
-            "1.0" | "0.5" | "0.3" | "0.2" | "0.1" => "0.7",
+            "1.0" | "0.5" | "0.3" | "0.2" | "0.1" | "0.03" | "0.8" => "0.7",
+            "600" => "700",
+            "86400" => "90000",
             list if list.starts_with('[') => "[3, 4]",
             "2" | "5" | "3" => "4",
             _ => "17",
@@ -218,6 +246,36 @@ fn any_config() -> impl Strategy<Value = Config> {
                 queued_max: more[1],
                 short_task: spans[5],
                 hot_spot_share: shares[1].fract(),
+            },
+            added: AddedRules {
+                earning: Earning {
+                    enabled: flags[4],
+                    successes: counts[2],
+                },
+                agent_shares: flags[5],
+                near_share: shares[1].fract(),
+            },
+            self_tuning: SelfTuning {
+                enabled: flags[1],
+                window: spans[2],
+                pairs: 2 + counts[0] % 63,
+                min_gain: shares[2],
+                steal_backoff: Bounds::new(ratios[0].min(ratios[1]), ratios[0].max(ratios[1])),
+                max_depth: if flags[2] {
+                    Bounds::OFF
+                } else {
+                    Bounds::new(0.0, ratios[0])
+                },
+                user_shares: flags[3],
+                ..SelfTuning::default()
+            },
+            forecast: ForecastRules {
+                enabled: flags[2],
+                step: Span::from_secs(1 + u64::from(counts[1] % 1000)),
+                horizon: Span::from_secs(1000 + u64::from(counts[2] % 1000)),
+                season_max: Span::from_secs(2000 + u64::from(counts[3] % 1000)),
+                error_max: shares[0],
+                share_max: shares[2],
             },
             seed,
         }

@@ -93,6 +93,13 @@ pub enum Why {
     },
     /// It was idle, and the task waited only for its user's share.
     SpareCapacity,
+    /// Work like this was forecast, and its room was kept.
+    KeptFree,
+    /// The room of this agent is kept for work that is due.
+    MadeRoom {
+        /// Who had it.
+        from: Arc<str>,
+    },
 }
 
 impl Why {
@@ -112,6 +119,8 @@ impl Why {
                 skill: directory.skill_name(skill),
             },
             Reason::SpareCapacity => Self::SpareCapacity,
+            Reason::KeptFree => Self::KeptFree,
+            Reason::MadeRoom(from) => Self::MadeRoom { from: agent(from) },
         }
     }
 }
@@ -138,6 +147,13 @@ impl fmt::Display for Why {
             Self::SpareCapacity => {
                 f.write_str("the agent was idle and nobody else's task could use it")
             }
+            Self::KeptFree => f.write_str(
+                "a forecast said that such work was due, and this agent was kept for it",
+            ),
+            Self::MadeRoom { from } => write!(
+                f,
+                "a forecast says that work is due which `{from}` is kept for, so it moved away from there"
+            ),
         }
     }
 }
@@ -172,7 +188,14 @@ pub fn explain(
         now,
     };
     ExplanationText {
-        place: speaker.place(&explanation.status.place),
+        place: match &explanation.earned[..] {
+            [] => speaker.place(&explanation.status.place),
+            earned => format!(
+                "{}; that agent did not declare {}, but earned it",
+                speaker.place(&explanation.status.place),
+                speaker.skills(earned)
+            ),
+        },
         obstacles: explanation
             .obstacles
             .iter()
@@ -445,6 +468,14 @@ impl<W: Vocabulary> Speaker<'_, W> {
                 "{} is so much faster than those that are idle that it will end the task sooner",
                 self.agent(*agent)
             ),
+            Obstacle::RoomKept { agent, due } => format!(
+                "{} is idle, but a forecast says that work is due {} which its room is kept for",
+                self.agent(*agent),
+                match *due > self.now {
+                    true => until(*due, self.now),
+                    false => "now".into(),
+                }
+            ),
             Obstacle::AgentBusy(agent) => format!("{} has no free slot", self.agent(*agent)),
             Obstacle::NoRoom(agent) => format!(
                 "{} has a free slot but not enough free resources",
@@ -485,7 +516,7 @@ impl<W: Vocabulary> Speaker<'_, W> {
             Remedy::AddLargerAgent(..) => "register an agent with more room".into(),
             Remedy::AddAgents => "register more agents".into(),
             Remedy::RaiseGroupLimit(..) => "raise the limit of its group".into(),
-            Remedy::RaiseUserWeight => "raise the weight of its user".into(),
+            Remedy::RaiseUserWeight(..) => "raise the weight of its user".into(),
             Remedy::FinishDependencies(tasks) => format!(
                 "let {} finish, or look into those that fail",
                 self.tasks(tasks, tasks.len())
@@ -516,16 +547,18 @@ impl<W: Vocabulary> Speaker<'_, W> {
                 let group = self.words.directory().group_name(*group);
                 format!("`loxley submit --limit {group}={} -- true`", limit + 1)
             }
-            Remedy::RaiseUserWeight => {
-                "or let shares not count: `user_shares: false` in the configuration, then `loxley config reload FILE`".into()
+            Remedy::RaiseUserWeight(user, weight) => {
+                let user = self.words.directory().user_name(*user);
+                let more = weight.saturating_mul(2);
+                format!("`loxley user weight {user} {more}` (an admin may)")
             }
             Remedy::FinishDependencies(tasks) => {
                 let ids: Vec<String> = tasks.iter().map(|task| task.0.to_string()).collect();
                 format!("`loxley task explain {}`", ids.join(","))
             }
-            Remedy::RaisePriority => format!(
-                "`loxley task cancel {task}`, then submit it again with `--priority high`"
-            ),
+            Remedy::RaisePriority => {
+                format!("`loxley task cancel {task}`, then submit it again with `--priority high`")
+            }
             Remedy::AllowStealing => {
                 "write both into the configuration, then `loxley config reload FILE`".into()
             }

@@ -43,6 +43,7 @@ mod driver;
 pub mod explain_text;
 mod ids;
 mod leases;
+pub mod self_tuning;
 
 pub use directory::{Directory, KINDS_MAX, data_key, milli, work_key};
 pub use driver::Driver;

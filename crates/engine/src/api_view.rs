@@ -192,6 +192,7 @@ impl State {
             state,
             capabilities: self.skill_names(status.capabilities.iter()),
             suspended: self.skill_names(status.suspended.iter().copied()),
+            earned: self.skill_names(status.earned.iter().copied()),
             slots: record.slots,
             resources: api::Needs {
                 cpus: record.cpu_milli as f64 / 1000.0,
@@ -282,6 +283,23 @@ impl State {
                 cancelled: counts.cancelled + counts.returned + self.unseen.cancelled,
             },
         }
+    }
+
+    /// Everybody who submitted something or was given a weight, with what they have now, by name.
+    pub(crate) fn users(&self) -> Vec<api::UserInfo> {
+        let users = self.driver.scheduler().users();
+        let mut users: Vec<api::UserInfo> = users
+            .map(|status| api::UserInfo {
+                user: self.names.user_name(status.user).as_ref().to_owned(),
+                weight: status.weight,
+                tasks: status.live,
+                queued: status.queued,
+                running: status.running,
+                share_slots: status.share,
+            })
+            .collect();
+        users.sort_by(|one, other| one.user.cmp(&other.user));
+        users
     }
 
     /// The figures of the fleet in the last minutes.
@@ -429,6 +447,7 @@ fn gone(agent: AgentId, slots: u32) -> AgentStatus {
         queue_length: 0,
         capabilities: loxley_model::SkillSet::none(),
         suspended: Vec::new(),
+        earned: Vec::new(),
         success_rate: 1.0,
         total_completed: 0,
         total_failed: 0,

@@ -163,7 +163,14 @@ impl AttemptFollower {
             | Fact::RebalanceRequested
             | Fact::AgentForgotten(_)
             | Fact::StoodStill(_)
-            | Fact::ConfigGiven(_) => {}
+            | Fact::ConfigGiven(_)
+            | Fact::SelfTuningSet(_)
+            | Fact::ForecastSet(_)
+            | Fact::SettingTuned(_)
+            | Fact::NumberedFrom(_)
+            | Fact::AddedRulesSet(_)
+            | Fact::SkillRevoked { .. }
+            | Fact::UserWeightSet { .. } => {}
         }
     }
 

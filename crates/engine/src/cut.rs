@@ -221,6 +221,14 @@ impl Aliases {
                 request: Submission::unchecked(self.job(request.request())),
                 user: self.of("user", &user),
             },
+            Fact::SkillRevoked { agent, skill } => Fact::SkillRevoked {
+                agent,
+                skill: self.of("skill", &skill),
+            },
+            Fact::UserWeightSet { user, weight } => Fact::UserWeightSet {
+                user: self.of("user", &user),
+                weight,
+            },
             Fact::JobExtended {
                 job,
                 task,

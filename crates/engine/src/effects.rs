@@ -9,6 +9,7 @@ use loxley_policy::{Action, Reason};
 use serde::{Deserialize, Serialize};
 
 use crate::jobs::Spot;
+use crate::task_steps::{TaskStep, TaskStepKind};
 
 /// What an agent is to do.
 #[derive(Debug, Default)]
@@ -82,6 +83,10 @@ pub struct Effects {
     pub(crate) wants_decisions: bool,
     /// What the core decided, in its order, each with its time, if somebody wants to see.
     pub decisions: Vec<(Time, Action)>,
+    /// Whether somebody traces tasks.
+    pub(crate) wants_steps: bool,
+    /// What tasks and jobs went through, in its order, if somebody traces them.
+    pub steps: Vec<TaskStep>,
     /// Jobs that are over.
     pub jobs_over: Vec<JobInfo>,
     /// Agents that the fleet parted with: their connections end.
@@ -103,6 +108,7 @@ impl Effects {
             records: self.records,
             wants_events: self.wants_events,
             wants_decisions: self.wants_decisions,
+            wants_steps: self.wants_steps,
             ..Self::default()
         }
     }
@@ -152,6 +158,14 @@ impl Effects {
         }
     }
 
+    /// Notes a step of a task, made only when somebody traces.
+    pub(crate) fn step_with(&mut self, at: Time, step: impl FnOnce() -> TaskStepKind) {
+        if self.wants_steps {
+            let kind = step();
+            self.steps.push(TaskStep { at, kind });
+        }
+    }
+
     /// Forgets everything: a group of the past was applied.
     pub(crate) fn clear(&mut self) {
         self.orders.clear();
@@ -168,6 +182,7 @@ impl Effects {
             && self.rows.agents.is_empty()
             && self.events.is_empty()
             && self.decisions.is_empty()
+            && self.steps.is_empty()
             && self.jobs_over.is_empty()
             && self.parted.is_empty()
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use loxley_api::{
-    AgentInfo, ApiError, Explanation, Figures, FleetInfo, Health, JobInfo, JobRequest, TaskInfo,
-    TaskRequest,
+    AgentInfo, ApiError, Explanation, Figures, FleetInfo, ForecastInfo, Health, JobInfo,
+    JobRequest, TaskInfo, TaskRequest, TuningInfo, UserInfo,
 };
 use loxley_journal::{Group, Journal};
 use loxley_model::{AgentId, JobId, JobState, Lease, Outcome, Span, TaskId, Time};
@@ -89,13 +89,39 @@ impl Engine {
     }
 
     /// What a start means: agents are away until they say otherwise, and this configuration counts, unless the
-    /// last start was given the same: then what was changed since stays.
+    /// last start was given the same: then what was changed since stays. So it does where both had nothing but the
+    /// defaults of their versions: earlier ones began with [`Config::default`].
     pub fn begin(&mut self, now: Time, config: &Config) {
         let _ = self.record_and_apply(now, Fact::Restarted, None);
-        if self.state.given_config.as_deref() != Some(config) {
+        let given = self.state.given_config.as_deref();
+        let is_default = given.is_some_and(|given| *given == Config::default());
+        if given != Some(config) && !(is_default && *config == Config::served()) {
             let config = Box::new(config.clone());
             let _ = self.record_and_apply(now, Fact::ConfigGiven(config), None);
         }
+    }
+
+    /// Has numbers begin after this one, in a journal that is new; one that is not has its numbers already.
+    ///
+    /// # Errors
+    /// When it has others: then it is another journal than somebody thinks.
+    pub fn number_from(&mut self, now: Time, base: u64) -> Result<(), RecoverError> {
+        let found = self.state.jobs.base();
+        if found == base {
+            return Ok(());
+        }
+        let told = self.record_and_apply(now, Fact::NumberedFrom(base), None);
+        told.map(drop)
+            .map_err(|_| RecoverError::Numbers { found, base })
+    }
+
+    /// One of each kind of tasks that no agent can do: what they ask for, and how many there are of all kinds together.
+    #[must_use]
+    pub fn held_kinds(&self) -> (Vec<&TaskRequest>, u64) {
+        let scheduler = self.state.driver.scheduler();
+        let one_of_each = scheduler.held_tasks().into_iter();
+        let kinds = one_of_each.filter_map(|task| Some(self.state.jobs.spot(task)?.request));
+        (kinds.collect(), scheduler.counts().held)
     }
 
     /// Writes a fact into the open group and applies it. `finish` is what an agent said of an attempt beyond
@@ -109,6 +135,18 @@ impl Engine {
         fact: Fact,
         finish: Option<Finish>,
     ) -> Result<Applied, ApiError> {
+        if let Fact::ConfigChanged(config) | Fact::ConfigGiven(config) = &fact {
+            let (tuning, forecast, added) = (config.self_tuning, config.forecast, config.added);
+            if tuning != self.config().self_tuning {
+                self.record_and_apply(now, Fact::SelfTuningSet(Box::new(tuning)), None)?;
+            }
+            if forecast != self.config().forecast {
+                self.record_and_apply(now, Fact::ForecastSet(Box::new(forecast)), None)?;
+            }
+            if added != self.config().added {
+                self.record_and_apply(now, Fact::AddedRulesSet(Box::new(added)), None)?;
+            }
+        }
         if self.records == Records::Everything {
             self.group.push(now, &fact);
             self.snapshots.facts += 1;
@@ -127,13 +165,22 @@ impl Engine {
     /// When the engine wants to be told that time has passed.
     #[must_use]
     pub fn next_timer(&self) -> Option<Time> {
-        self.state.driver.next_timer()
+        let look = self.state.tuner.next_look(self.config());
+        let timer = self.state.driver.next_timer();
+        timer.into_iter().chain(look).min()
     }
 
     /// Tells that time has passed, if anything waits for it.
     pub fn tick_if_due(&mut self, now: Time) {
         if self.state.driver.is_due(now) {
             let _ = self.record_and_apply(now, Fact::Tick, None);
+        }
+        let look = self.state.tuner.next_look(self.config());
+        if look.is_some_and(|at| at <= now) {
+            let scheduler = self.state.driver.scheduler();
+            if let Some(step) = self.state.tuner.look(now, scheduler) {
+                let _ = self.record_and_apply(now, Fact::SettingTuned(Box::new(step)), None);
+            }
         }
     }
 
@@ -249,6 +296,11 @@ impl Engine {
     /// Whether somebody wants to see every decision of the core ([`Effects::decisions`]).
     pub fn want_decisions(&mut self, wanted: bool) {
         self.effects.wants_decisions = wanted;
+    }
+
+    /// Whether somebody traces tasks ([`Effects::steps`]); else nothing is made for them.
+    pub fn want_steps(&mut self, wanted: bool) {
+        self.effects.wants_steps = wanted;
     }
 
     /// How many bytes the open group has.
@@ -466,6 +518,24 @@ impl Engine {
         self.state.health()
     }
 
+    /// What is expected to come, and what is done about it.
+    #[must_use]
+    pub fn forecast(&self) -> ForecastInfo {
+        self.state.forecast()
+    }
+
+    /// Which settings were changed by themselves, and what came of it.
+    #[must_use]
+    pub fn tuning(&self) -> TuningInfo {
+        self.state.tuning()
+    }
+
+    /// Everybody who submitted something or was given a weight, with what they have now.
+    #[must_use]
+    pub fn users(&self) -> Vec<UserInfo> {
+        self.state.users()
+    }
+
     /// The figures of the scheduler.
     #[must_use]
     pub fn fleet_info(&self) -> FleetInfo {
@@ -536,5 +606,29 @@ mod tests {
         assert!(!rule(300_000, 0).is_due(100_000), "many tasks are live");
         assert!(rule(400_000, 0).is_due(100_000));
         assert!(!rule(300_000, 64 << 20).is_due(0), "the last one was large");
+    }
+
+    #[test]
+    fn a_start_without_a_configuration_changes_nothing_that_was_recorded() {
+        let mut engine = Engine::without_journal();
+        engine.begin(Time::ZERO, &Config::default());
+        let mut changed = Config::default();
+        changed.thresholds.busy_threshold = 9;
+        let changed_by_hand = Fact::ConfigChanged(Box::new(changed.clone()));
+        let _ = engine.record_and_apply(Time::ZERO, changed_by_hand, None);
+        // The next version has other defaults.
+        engine.begin(Time::ZERO, &Config::served());
+        assert_eq!(*engine.config(), changed);
+        let given = Config {
+            seed: 3,
+            ..Config::served()
+        };
+        engine.begin(Time::ZERO, &given);
+        assert_eq!(*engine.config(), given);
+        engine.begin(Time::ZERO, &Config::served());
+        assert_eq!(*engine.config(), Config::served());
+        let mut new = Engine::without_journal();
+        new.begin(Time::ZERO, &Config::served());
+        assert_eq!(*new.config(), Config::served());
     }
 }

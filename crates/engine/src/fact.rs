@@ -14,9 +14,10 @@
 
 use bytes::Bytes;
 use loxley_api::Entries;
+use loxley_driver::self_tuning::Step;
 use loxley_journal::{Group, Position, Rows};
 use loxley_model::{AgentId, JobId, Lease, Outcome, Span, TaskId, Time};
-use loxley_policy::{Config, Selection, Vitals};
+use loxley_policy::{AddedRules, Config, ForecastRules, Selection, SelfTuning, Vitals};
 use serde::{Deserialize, Serialize};
 
 use crate::submission::Submission;
@@ -129,6 +130,33 @@ pub enum Fact {
     /// A start was given this configuration. It counts, unless the last start was given the same: then what was
     /// changed since stays.
     ConfigGiven(Box<Config>),
+    /// What self-tuning may do. It stands before the change of the configuration that it is part of: the configurations
+    /// in `ConfigChanged` and `ConfigGiven` are written without it, as they always were.
+    SelfTuningSet(Box<SelfTuning>),
+    /// Self-tuning changed a setting, or took the change back.
+    SettingTuned(Box<Step>),
+    /// Jobs, tasks and agents are numbered from the number after this: the first fact of a journal that is one of several.
+    NumberedFrom(u64),
+    /// How work that is due is forecast. It stands before the change of the configuration that it is part of, as
+    /// `SelfTuningSet` does.
+    ForecastSet(Box<ForecastRules>),
+    /// Rules that came after the format of configurations was fixed. It stands before the change of the configuration
+    /// that it is part of, as `SelfTuningSet` does.
+    AddedRulesSet(Box<AddedRules>),
+    /// A skill that an agent earned was taken back.
+    SkillRevoked {
+        /// Whose.
+        agent: AgentId,
+        /// Which one.
+        skill: String,
+    },
+    /// A user's share of the slots is proportional to this weight from now on.
+    UserWeightSet {
+        /// Who.
+        user: String,
+        /// How much.
+        weight: u32,
+    },
 }
 
 /// An agent as it introduced itself.

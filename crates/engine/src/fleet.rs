@@ -39,22 +39,42 @@ impl Agent {
 #[derive(Debug, Default)]
 pub(crate) struct Fleet {
     pub(super) agents: Vec<Agent>,
+    /// The number before that of the first.
+    base: u64,
     /// Slots of all agents that the policy has.
     slots: u64,
 }
 
 impl Fleet {
     pub(crate) fn get(&self, id: AgentId) -> Option<&Agent> {
-        self.agents.get(usize::try_from(id.0.checked_sub(1)?).ok()?)
+        self.agents.get(self.place(id)?)
     }
 
     pub(crate) fn get_mut(&mut self, id: AgentId) -> Option<&mut Agent> {
-        let at = usize::try_from(id.0.checked_sub(1)?).ok()?;
+        let at = self.place(id)?;
         self.agents.get_mut(at)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (AgentId, &Agent)> {
-        (1..).map(AgentId).zip(&self.agents)
+        self.ids().zip(&self.agents)
+    }
+
+    /// The numbers of agents, from the first on, given out or not.
+    pub(super) fn ids(&self) -> impl Iterator<Item = AgentId> + use<> {
+        (self.base + 1..).map(AgentId)
+    }
+
+    /// A fleet whose first agent has the number after this.
+    pub(crate) fn counted_from(base: u64) -> Self {
+        Self {
+            base,
+            ..Self::default()
+        }
+    }
+
+    fn place(&self, id: AgentId) -> Option<usize> {
+        let number = id.0.checked_sub(self.base)?.checked_sub(1)?;
+        usize::try_from(number).ok()
     }
 
     /// A process came under this number, and starts with nothing. Whether the number is new.
@@ -66,7 +86,8 @@ impl Fleet {
             return false;
         }
         self.agents.push(agent);
-        assert_eq!(id.0, self.agents.len() as u64, "numbers have no gaps");
+        let last = self.base + self.agents.len() as u64;
+        assert_eq!(id.0, last, "numbers have no gaps");
         true
     }
 

@@ -395,17 +395,44 @@ impl Level {
 pub(crate) struct Jobs {
     pub(super) jobs: IdMap<JobId, Job>,
     pub(super) by_first_task: BTreeMap<TaskId, JobId>,
-    /// How jobs that are over ended, by number.
+    /// The number before those of the first job and the first task.
+    pub(super) base: u64,
+    /// How jobs that are over ended, by number from `base` on.
     pub(super) ended: Vec<Option<JobState>>,
     pub(super) keys: Keys,
     pub(super) dormant: VecDeque<JobId>,
     /// Who waits for a job.
     pub(super) dependents: IdMap<JobId, Vec<JobId>>,
     pub(super) levels: [Level; Priority::LEVELS],
+    /// The last task that has a number.
     pub(super) tasks_given_out: u64,
 }
 
 impl Jobs {
+    /// Jobs and tasks whose first numbers come after this one.
+    pub(crate) fn counted_from(base: u64) -> Self {
+        Self {
+            base,
+            tasks_given_out: base,
+            ..Self::default()
+        }
+    }
+
+    /// Whether no job was ever accepted.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.ended.is_empty() && self.tasks_given_out == self.base
+    }
+
+    /// The number before the first.
+    pub(crate) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Where `ended` has a job.
+    pub(super) fn place(&self, id: JobId) -> Option<usize> {
+        usize::try_from(id.0.checked_sub(self.base)?).ok()
+    }
+
     pub(crate) fn get(&self, id: JobId) -> Option<&Job> {
         self.jobs.get(&id)
     }
@@ -432,11 +459,12 @@ impl Jobs {
 
     /// How a job ended; none when it is not over or was never there.
     pub(crate) fn ended(&self, id: JobId) -> Option<JobState> {
-        *self.ended.get(usize::try_from(id.0).ok()?)?
+        *self.ended.get(self.place(id)?)?
     }
 
     pub(crate) fn was_given_out(&self, id: JobId) -> bool {
-        id.0 > 0 && (id.0 as usize) < self.ended.len().max(1)
+        let place = self.place(id);
+        place.is_some_and(|place| place > 0 && place < self.ended.len().max(1))
     }
 
     /// The place of a task whose job is in memory.
@@ -491,7 +519,7 @@ impl Jobs {
         }
         let open = request.open;
         let mut job = Job {
-            id: JobId(self.ended.len().max(1) as u64),
+            id: JobId(self.base + self.ended.len().max(1) as u64),
             user,
             first,
             count: next - first.0,
@@ -585,7 +613,8 @@ impl Jobs {
     /// Gives a draft its ids for good.
     pub(crate) fn insert(&mut self, job: Job) {
         let id = job.id;
-        self.ended.resize(id.0 as usize + 1, None);
+        let place = self.place(id).expect("a job of this table");
+        self.ended.resize(place + 1, None);
         self.tasks_given_out += job.count;
         self.by_first_task.insert(job.first, id);
         for earlier in &job.waits_for {
@@ -716,7 +745,8 @@ impl Jobs {
 
     /// Books the end of a job and returns who waited for it.
     pub(crate) fn end(&mut self, id: JobId, state: JobState, now: Time) -> Vec<JobId> {
-        self.ended[id.0 as usize] = Some(state);
+        let place = self.place(id).expect("a job of this table");
+        self.ended[place] = Some(state);
         let job = self.jobs.get_mut(&id).expect("a job ends while it is here");
         if job.tally.failed > 0 {
             job.phase = Phase::Dormant(state, now);
@@ -738,7 +768,8 @@ impl Jobs {
         if matches!(job.phase, Phase::Dormant(..)) {
             job.phase = Phase::Open;
             self.dormant.retain(|dormant| *dormant != id);
-            self.ended[id.0 as usize] = None;
+            let place = self.place(id).expect("a job of this table");
+            self.ended[place] = None;
         }
     }
 

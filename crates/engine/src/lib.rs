@@ -30,6 +30,7 @@ mod fact;
 mod fact_json;
 mod first_difference;
 mod fleet;
+mod forecast_view;
 pub mod history_view;
 mod jobs;
 mod keys;
@@ -41,8 +42,10 @@ pub mod run_figures;
 mod snapshot;
 mod state;
 mod submission;
+mod task_steps;
 #[cfg(test)]
 mod tests;
+mod tuning_view;
 
 pub use api_view::RunningTask;
 pub use attempts::{AttemptFate, AttemptFollower, EarlierAttempt, RunningAttempt};
@@ -59,3 +62,4 @@ pub use past_work::{PastWork, past_work};
 pub use recover::{Listener, RecoverError, Replayed, Retold, replay, replay_from_snapshot, retell};
 pub use snapshot::{SnapshotError, StateCopy};
 pub use submission::Submission;
+pub use task_steps::{NamedAgent, TaskStep, TaskStepKind};

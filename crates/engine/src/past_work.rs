@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use loxley_driver::Directory;
 use loxley_journal::Journal;
-use loxley_model::{AgentId, AgentSpec, GroupId, JobId, JobSpec, Lease, TaskId, TaskSpec, Time};
+use loxley_model::{
+    AgentId, AgentSpec, GroupId, JobId, JobSpec, Lease, TaskId, TaskSpec, Time, UserId,
+};
 use loxley_policy::{Action, Config};
 
 use crate::fact::Fact;
@@ -50,6 +52,13 @@ pub enum PastWork<'a> {
         agent: AgentId,
         /// Under this lease.
         lease: Lease,
+    },
+    /// A user has this weight.
+    Weight {
+        /// Who.
+        user: UserId,
+        /// How much.
+        weight: u32,
     },
     /// A fact; one that was refused is not told.
     Fact(&'a Fact),
@@ -97,6 +106,12 @@ fn tell_beginning(state: &mut State, tell: &mut dyn FnMut(Time, PastWork<'_>)) {
     let now = state.now;
     let config = state.driver.scheduler().config().clone();
     tell(now, PastWork::Configured(&config));
+    for status in state.driver.scheduler().users() {
+        let (user, weight) = (status.user, status.weight);
+        if weight != 1 {
+            tell(now, PastWork::Weight { user, weight });
+        }
+    }
     let here = state.fleet.iter().filter(|(_, agent)| agent.registered);
     let here: Vec<_> = here
         .map(|(id, agent)| (id, Arc::clone(&agent.record)))
@@ -149,7 +164,7 @@ fn left_of(job: &Job, ids: Range<u64>, state: &State) -> Vec<TaskSpec> {
     tasks
 }
 
-/// What a fact brought: an agent, or tasks.
+/// What a fact brought: an agent, tasks, or a weight.
 fn tell_new(
     now: Time,
     fact: &Fact,
@@ -161,6 +176,12 @@ fn tell_new(
         Fact::AgentJoined(record) => {
             if let Some(id) = state.names.agents.id(&record.name) {
                 tell_agent(now, id, record, state, tell);
+            }
+        }
+        Fact::UserWeightSet { user, weight } => {
+            if let Some(user) = state.names.users.id(user) {
+                let weight = *weight;
+                tell(now, PastWork::Weight { user, weight });
             }
         }
         Fact::JobSubmitted { .. } | Fact::JobExtended { .. } => {

@@ -39,6 +39,16 @@ pub enum RecoverError {
     /// The snapshot that everything begins with cannot be used.
     #[error("the newest snapshot in the journal cannot be used, and what led to it is gone")]
     Snapshot(#[from] SnapshotError),
+    /// Its numbers are those of another shard.
+    #[error(
+        "the journal numbers jobs from {found} on, and should from {base}: it is that of another shard"
+    )]
+    Numbers {
+        /// The number before its first.
+        found: u64,
+        /// The one before the first of the shard.
+        base: u64,
+    },
     /// No thread could be made.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),

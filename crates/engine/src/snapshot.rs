@@ -1,9 +1,12 @@
 //! The whole state of a server as bytes, to be kept and gone on from.
 //!
 //! ```text
-//!   version   facts: the scheduler's own snapshot, names, agents and their leases, jobs and their requests
-//!   1 byte    postcard
+//!   version   facts: the scheduler's own snapshot, names, agents and their leases, jobs and    additions: what later
+//!   1 byte    their requests; postcard                                                         versions keep; postcard
 //! ```
+//!
+//! Snapshots of earlier versions end before the additions, or in the midst of them: what is not there is as it was
+//! before anybody knew of it.
 //!
 //! What is worked out from other facts (the way from a task to its job, from a name to its agent, what tasks
 //! have in common) is left out and built anew. Requests are kept in the words of the client, as JSON. What agents said
@@ -22,9 +25,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use loxley_api::{JobRequest, JobState};
+use loxley_driver::self_tuning::SelfTuner;
 use loxley_driver::{Directory, Driver, Held, IdMap, Leases};
-use loxley_model::{AgentId, Failure, JobId, Lease, NameId, Names, TaskId, Time, UserId};
-use loxley_policy::{Config, Scheduler, Snapshot};
+use loxley_model::{Failure, JobId, Lease, NameId, Names, TaskId, Time, UserId};
+use loxley_policy::{
+    AddedRules, Config, ForecastRules, ForecastState, Scheduler, SelfTuning, Snapshot,
+    SnapshotAdditions,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -71,6 +78,43 @@ struct StateFacts<'a> {
     attempts: Vec<(TaskId, Failure)>,
     unseen: Tally,
     given_config: Option<Box<Config>>,
+}
+
+/// What stands behind the facts, in the order in which versions came to know of it.
+#[derive(Debug, Default, Serialize)]
+struct Additions {
+    /// The rules of self-tuning that are in force, and those that the last start was given.
+    self_tuning: (SelfTuning, SelfTuning),
+    tuner: SelfTuner,
+    /// The number before the first that is given out.
+    base: u64,
+    /// What is known of arrivals, and the rules of forecasts that the last start was given.
+    forecast: (ForecastState, ForecastRules),
+    /// What of the scheduler is not in its own snapshot, and the added rules that the last start was given.
+    scheduler: (SnapshotAdditions, AddedRules),
+}
+
+impl Additions {
+    fn read(bytes: &[u8]) -> Result<Self> {
+        let mut left = bytes;
+        Ok(Self {
+            self_tuning: addition(&mut left)?,
+            tuner: addition(&mut left)?,
+            base: addition(&mut left)?,
+            forecast: addition(&mut left)?,
+            scheduler: addition(&mut left)?,
+        })
+    }
+}
+
+/// The next addition, if the version that wrote the snapshot knew of it.
+fn addition<T: Default + serde::de::DeserializeOwned>(left: &mut &[u8]) -> Result<T> {
+    if left.is_empty() {
+        return Ok(T::default());
+    }
+    let (read, rest) = postcard::take_from_bytes(left).map_err(SnapshotError::Malformed)?;
+    *left = rest;
+    Ok(read)
 }
 
 /// The tables of names, each in the order of its numbers.
@@ -169,6 +213,7 @@ pub struct StateCopy {
     attempts: Vec<(TaskId, Failure)>,
     unseen: Tally,
     given_config: Option<Box<Config>>,
+    additions: Additions,
 }
 
 #[derive(Debug)]
@@ -188,6 +233,7 @@ struct JobsCopy {
     jobs: Vec<JobCopy>,
     parts: Vec<PartCopy>,
     entries: Vec<u64>,
+    base: u64,
     ended: Vec<Option<JobState>>,
     keys: Vec<Keyed>,
     dormant: Vec<JobId>,
@@ -246,12 +292,14 @@ impl State {
             // Counted for people, anew after a restart.
             ledger: _,
             given_config,
+            tuner,
             // Set only while a fact is taken in.
             finishing: _,
         } = self;
         assert!(driver.is_settled(), "a snapshot is taken between decisions");
+        let scheduler = driver.scheduler().snapshot();
+        let given = given_config.as_deref();
         StateCopy {
-            scheduler: driver.scheduler().snapshot(),
             names: name_facts(names),
             agents: fleet.iter().map(|(_, agent)| copy_agent(agent)).collect(),
             leases: driver
@@ -272,6 +320,23 @@ impl State {
                 .collect(),
             unseen: *unseen,
             given_config: given_config.clone(),
+            additions: Additions {
+                self_tuning: (
+                    driver.scheduler().config().self_tuning,
+                    given.map_or_else(SelfTuning::default, |config| config.self_tuning),
+                ),
+                tuner: tuner.clone(),
+                base: jobs.base,
+                forecast: (
+                    scheduler.forecasts(),
+                    given.map_or_else(ForecastRules::default, |config| config.forecast),
+                ),
+                scheduler: (
+                    scheduler.additions(),
+                    given.map_or_else(AddedRules::default, |config| config.added),
+                ),
+            },
+            scheduler,
         }
     }
 
@@ -285,8 +350,10 @@ impl State {
                 return Err(SnapshotError::Malformed(nothing));
             }
         };
+        let (facts, additions) =
+            postcard::take_from_bytes(facts).map_err(SnapshotError::Malformed)?;
         let StateFacts {
-            scheduler,
+            mut scheduler,
             names,
             agents,
             jobs,
@@ -295,8 +362,15 @@ impl State {
             checkpoints,
             attempts,
             unseen,
-            given_config,
-        } = postcard::from_bytes(facts).map_err(SnapshotError::Malformed)?;
+            mut given_config,
+        } = facts;
+        let additions = Additions::read(additions)?;
+        let base = additions.base;
+        if let Some(given) = &mut given_config {
+            given.self_tuning = additions.self_tuning.1;
+            given.added = additions.scheduler.1;
+            given.forecast = additions.forecast.1;
+        }
         let mut names = directory(names)?;
         let attempts = attempts.into_iter().map(|(id, failure)| {
             let (finish, held) = (None, None);
@@ -307,14 +381,21 @@ impl State {
             };
             (id, attempt)
         });
-        let scheduler = Scheduler::restore(scheduler).map_err(SnapshotError::Scheduler)?;
+        scheduler.set_forecasts(additions.forecast.0);
+        let mut scheduler = scheduler
+            .with_additions(additions.scheduler.0)
+            .and_then(Scheduler::restore)
+            .map_err(SnapshotError::Scheduler)?;
+        scheduler.set_self_tuning(additions.self_tuning.0);
+        names.agents.count_from(base);
         for agent in &agents {
             names.agents.intern(&agent.record.name)?;
         }
+        let fleet = Fleet::counted_from(base);
         Ok(Self {
-            driver: Driver::with(scheduler, leases(&agents), now),
-            fleet: fleet(agents),
-            jobs: restore_jobs(jobs, &mut names)?,
+            driver: Driver::with(scheduler, leases(&agents, &fleet), now),
+            fleet: restore_fleet(agents, fleet),
+            jobs: restore_jobs(jobs, base, &mut names)?,
             names,
             digest: Digest(digest),
             now,
@@ -324,6 +405,7 @@ impl State {
             unseen,
             ledger: Ledger::new(now),
             given_config,
+            tuner: additions.tuner,
             finishing: None,
         })
     }
@@ -338,7 +420,7 @@ impl StateCopy {
     pub fn pack(self) -> Vec<u8> {
         let mut in_hand = vec![Vec::new(); self.agents.len()];
         for (lease, held) in self.leases {
-            in_hand[held.agent.0 as usize - 1].push((lease, held));
+            in_hand[(held.agent.0 - self.jobs.base) as usize - 1].push((lease, held));
         }
         let agents = self.agents.iter().zip(in_hand);
         let facts = StateFacts {
@@ -355,7 +437,8 @@ impl StateCopy {
             unseen: self.unseen,
             given_config: self.given_config,
         };
-        postcard::to_extend(&facts, vec![VERSION]).expect("memory takes every state")
+        let bytes = postcard::to_extend(&facts, vec![VERSION]).expect("memory takes every state");
+        postcard::to_extend(&self.additions, bytes).expect("memory takes every state")
     }
 }
 
@@ -441,8 +524,8 @@ fn agent_facts(agent: &AgentCopy, held: Vec<(Lease, Held)>) -> AgentFacts<'_> {
     }
 }
 
-fn leases(facts: &[AgentFacts<'_>]) -> Leases {
-    let agents = (1..).map(AgentId).zip(facts);
+fn leases(facts: &[AgentFacts<'_>], fleet: &Fleet) -> Leases {
+    let agents = fleet.ids().zip(facts);
     let held = agents.flat_map(|(agent, facts)| {
         facts.in_hand.iter().map(move |(lease, in_hand)| {
             let InHand {
@@ -462,9 +545,8 @@ fn leases(facts: &[AgentFacts<'_>]) -> Leases {
     held.collect()
 }
 
-fn fleet(facts: Vec<AgentFacts<'_>>) -> Fleet {
-    let mut fleet = Fleet::default();
-    for (id, facts) in (1..).map(AgentId).zip(facts) {
+fn restore_fleet(facts: Vec<AgentFacts<'_>>, mut fleet: Fleet) -> Fleet {
+    for (id, facts) in fleet.ids().zip(facts) {
         let AgentFacts {
             record,
             registered,
@@ -492,6 +574,7 @@ fn copy_jobs(jobs: &Jobs) -> JobsCopy {
     let Jobs {
         jobs,
         by_first_task: _,
+        base,
         ended,
         keys,
         dormant,
@@ -500,6 +583,7 @@ fn copy_jobs(jobs: &Jobs) -> JobsCopy {
         tasks_given_out,
     } = jobs;
     let mut copy = JobsCopy {
+        base: *base,
         jobs: Vec::with_capacity(jobs.len()),
         parts: Vec::with_capacity(jobs.len()),
         entries: Vec::with_capacity(jobs.len()),
@@ -591,6 +675,8 @@ fn jobs_facts(copy: JobsCopy) -> JobsFacts {
         mut jobs,
         parts,
         entries,
+        // Written behind everything else.
+        base: _,
         ended,
         keys,
         dormant,
@@ -657,7 +743,7 @@ fn level_facts(level: &Level) -> LevelFacts {
     }
 }
 
-fn restore_jobs(facts: JobsFacts, names: &mut Directory) -> Result<Jobs> {
+fn restore_jobs(facts: JobsFacts, base: u64, names: &mut Directory) -> Result<Jobs> {
     let JobsFacts {
         jobs: all,
         ended,
@@ -684,6 +770,7 @@ fn restore_jobs(facts: JobsFacts, names: &mut Directory) -> Result<Jobs> {
     let mut restored = Jobs {
         jobs,
         by_first_task,
+        base,
         ended,
         keys: keys.into_iter().collect(),
         dormant: dormant.into(),
@@ -788,7 +875,7 @@ fn restore_part(facts: PartFacts, request: &JobRequest, names: &mut Directory) -
 impl Jobs {
     /// Whatever one fact says of a job, another one knows it.
     fn check(&self) -> Result<()> {
-        let numbered = |id: &JobId| id.0 < self.ended.len() as u64;
+        let numbered = |id: &JobId| self.place(*id).is_some_and(|at| at < self.ended.len());
         match self
             .jobs
             .keys()

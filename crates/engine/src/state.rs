@@ -8,13 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use loxley_api::{ApiError, Entries, ErrorCode, EventKind, TaskState};
+use loxley_api::{ApiError, Entries, ErrorCode, EventKind, SkillChange, TaskState};
 use loxley_driver::explain_text::failure_word;
+use loxley_driver::self_tuning::SelfTuner;
 use loxley_driver::{Directory, Driver, Held, IdMap, IdSet};
 use loxley_journal::{AgentRow, Ended, JobRow, TaskOutput, TaskRow};
 use loxley_model::{
-    AgentId, DependencyFailure, Failure, JobId, JobState, Lease, Outcome, Span, TaskId, TaskSpec,
-    Time,
+    AgentId, DependencyFailure, Failure, JobId, JobState, Lease, Outcome, SkillId, Span, TaskId,
+    TaskSpec, Time,
 };
 use loxley_policy::{
     Action, Config, Ending, Input, Leftovers, Reason, Report, Selection, SubmitError,
@@ -29,6 +30,7 @@ use crate::keys::Keyed;
 use crate::ledger::Ledger;
 use crate::names::{agent_spec, bad_name};
 use crate::submission::Submission;
+use crate::task_steps::{NamedAgent, TaskStepKind, move_of, stop_word};
 
 /// What a fact led to, for whoever told it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +73,8 @@ pub(crate) struct State {
     pub(crate) ledger: Ledger,
     /// The configuration that the last start was given.
     pub(crate) given_config: Option<Box<Config>>,
+    /// Who changes settings by himself, where that is allowed.
+    pub(crate) tuner: SelfTuner,
     /// The lease that ends with the fact that is taken in.
     pub(crate) finishing: Option<Lease>,
 }
@@ -90,6 +94,7 @@ impl State {
             unseen: Tally::default(),
             ledger: Ledger::new(now),
             given_config: None,
+            tuner: SelfTuner::default(),
             finishing: None,
         }
     }
@@ -104,6 +109,7 @@ impl State {
         out: &mut Effects,
     ) -> Result<Applied, ApiError> {
         self.ledger.look(now, self.driver.scheduler());
+        self.tuner.observe(now, self.driver.scheduler());
         self.now = now;
         let applied = match fact {
             Fact::Finished {
@@ -114,6 +120,18 @@ impl State {
                 ran,
             } => {
                 let held = self.held(agent, task, lease);
+                if held.is_some() {
+                    out.step_with(now, || TaskStepKind::AttemptEnded {
+                        task,
+                        lease,
+                        ran,
+                        failure: match outcome {
+                            Outcome::Failed(failure) => Some(failure),
+                            Outcome::Succeeded => None,
+                        },
+                        exit_code: finish.as_ref().and_then(|finish| finish.exit_code),
+                    });
+                }
                 if let Some(held) = held {
                     let spot = self.jobs.spot(task);
                     let work = spot.as_ref().and_then(|spot| spot.part.kind.work);
@@ -140,6 +158,7 @@ impl State {
             }
             Fact::Started { agent, task, lease } => {
                 self.note_start(agent, task, lease, out);
+                out.step_with(now, || TaskStepKind::Started { task, lease });
                 self.handle(Input::TaskStarted { task, lease });
                 Ok(Applied::Done)
             }
@@ -149,6 +168,9 @@ impl State {
                 lease,
                 yielded,
             } => {
+                if yielded {
+                    out.step_with(now, || TaskStepKind::Yielded { task, lease });
+                }
                 self.yielded(agent, task, lease, yielded);
                 Ok(Applied::Done)
             }
@@ -195,12 +217,16 @@ impl State {
                 self.keep_checkpoint(agent, task, lease, state);
                 Ok(Applied::Done)
             }
-            Fact::ConfigChanged(config) => {
+            Fact::ConfigChanged(mut config) => {
+                self.complete(&mut config);
+                self.tuner.forget();
                 self.handle(Input::ConfigChanged(config));
                 out.event(EventKind::ConfigChanged);
                 Ok(Applied::Done)
             }
-            Fact::ConfigGiven(config) => {
+            Fact::ConfigGiven(mut config) => {
+                self.complete(&mut config);
+                self.tuner.forget();
                 if *config != *self.driver.scheduler().config() {
                     self.handle(Input::ConfigChanged(config.clone()));
                     out.event(EventKind::ConfigChanged);
@@ -217,13 +243,60 @@ impl State {
                 Ok(Applied::Done)
             }
             Fact::Restarted => {
+                self.tuner.begin_anew();
                 self.restarted();
                 Ok(Applied::Done)
             }
             Fact::AgentForgotten(agent) => self.agent_forgotten(agent),
+            Fact::SelfTuningSet(rules) => {
+                let mut config = self.driver.scheduler().config().clone();
+                config.self_tuning = *rules;
+                self.tuner.forget();
+                self.handle(Input::ConfigChanged(Box::new(config)));
+                Ok(Applied::Done)
+            }
+            Fact::NumberedFrom(base) => self.number_from(base),
+            Fact::ForecastSet(rules) => {
+                let mut config = self.driver.scheduler().config().clone();
+                config.forecast = *rules;
+                self.handle(Input::ConfigChanged(Box::new(config)));
+                Ok(Applied::Done)
+            }
+            Fact::SettingTuned(step) => {
+                let changed = self
+                    .tuner
+                    .apply(now, &step, self.driver.scheduler().config());
+                if let Some(config) = changed {
+                    self.handle(Input::ConfigChanged(Box::new(config)));
+                    out.event(EventKind::ConfigChanged);
+                }
+                Ok(Applied::Done)
+            }
+            Fact::AddedRulesSet(rules) => {
+                let mut config = self.driver.scheduler().config().clone();
+                config.added = *rules;
+                self.tuner.forget();
+                self.handle(Input::ConfigChanged(Box::new(config)));
+                Ok(Applied::Done)
+            }
+            Fact::SkillRevoked { agent, skill } => self.revoke_skill(agent, &skill),
+            Fact::UserWeightSet { user, weight } => self.set_user_weight(&user, weight),
         };
         self.settle(finish, out);
         applied
+    }
+
+    /// Whoever has given out a number keeps counting from there.
+    fn number_from(&mut self, base: u64) -> Result<Applied, ApiError> {
+        let is_new = self.jobs.is_unused() && self.fleet.iter().next().is_none();
+        if !is_new {
+            let message = "numbers have been given out before";
+            return Err(ApiError::new(ErrorCode::Conflict, message));
+        }
+        self.jobs = Jobs::counted_from(base);
+        self.fleet = Fleet::counted_from(base);
+        self.names.agents.count_from(base);
+        Ok(Applied::Done)
     }
 
     fn handle(&mut self, input: Input) {
@@ -252,6 +325,9 @@ impl State {
     }
 
     fn carry_out(&mut self, action: Action, finish: &mut Option<Finish>, out: &mut Effects) {
+        if out.wants_steps {
+            self.note_step(&action, out);
+        }
         match action {
             Action::Assign {
                 task,
@@ -294,6 +370,59 @@ impl State {
         }
     }
 
+    /// Notes what a decision means for the path of a task.
+    fn note_step(&self, action: &Action, out: &mut Effects) {
+        let named = |id| NamedAgent {
+            id,
+            name: self.agent_name(id),
+        };
+        let moved = |reason| move_of(reason).map(|(from, word): (AgentId, _)| (named(from), word));
+        let job_of = |task| self.jobs.spot(task).map_or(JobId(0), |spot| spot.job.id);
+        let kind = match *action {
+            Action::Assign {
+                task,
+                agent,
+                lease,
+                attempt,
+                reason,
+            } => TaskStepKind::Assigned {
+                task,
+                job: job_of(task),
+                agent: named(agent),
+                lease,
+                attempt,
+                moved: moved(reason),
+                is_second_copy: matches!(reason, Reason::Speculation(_)),
+            },
+            Action::Cancel {
+                task,
+                lease,
+                reason,
+                awaited: false,
+                ..
+            } => TaskStepKind::Stopped {
+                task,
+                lease,
+                why: stop_word(reason),
+            },
+            Action::Report(Report::Queued {
+                task,
+                agent,
+                reason,
+            }) => TaskStepKind::Queued {
+                task,
+                job: job_of(task),
+                agent: named(agent),
+                moved: moved(reason),
+            },
+            Action::Report(Report::WillRetry { task, failure, .. }) => {
+                TaskStepKind::WillRetry { task, failure }
+            }
+            _ => return,
+        };
+        out.step_with(self.now, || kind);
+    }
+
     fn assign(
         &mut self,
         task: TaskId,
@@ -314,14 +443,7 @@ impl State {
                 self.ledger.stolen(job, task, self.now);
             }
         }
-        if let Reason::Stolen(from) | Reason::Rebalanced(from) | Reason::BehindStraggler(from) =
-            reason
-        {
-            let word = match reason {
-                Reason::Stolen(_) => "stolen",
-                Reason::Rebalanced(_) => "rebalanced",
-                _ => "behind_straggler",
-            };
+        if let Some((from, word)) = move_of(reason) {
             out.event_with(|| EventKind::TaskMoved {
                 task,
                 from,
@@ -378,6 +500,18 @@ impl State {
                 self.tell_state(agent, loxley_api::AgentState::Lost, out);
                 out.parted.push(agent);
             }
+            Report::SkillSuspended { agent, skill, .. } => {
+                self.tell_skill(agent, skill, SkillChange::Suspended, out);
+            }
+            Report::SkillRestored { agent, skill } => {
+                self.tell_skill(agent, skill, SkillChange::Restored, out);
+            }
+            Report::SkillEarned { agent, skill } => {
+                self.tell_skill(agent, skill, SkillChange::Earned, out);
+            }
+            Report::SkillRevoked { agent, skill } => {
+                self.tell_skill(agent, skill, SkillChange::Revoked, out);
+            }
             // A job is over when all of its tasks are, fed or not: we keep that book ourselves.
             Report::Accepted { .. }
             | Report::Refused { .. }
@@ -388,8 +522,6 @@ impl State {
             | Report::JobFinished { .. }
             | Report::AgentLeft { .. }
             | Report::NothingToSteal(_)
-            | Report::SkillSuspended { .. }
-            | Report::SkillRestored { .. }
             | Report::Rebalanced { .. } => {}
         }
     }
@@ -484,6 +616,13 @@ impl State {
         out.event(EventKind::JobAccepted {
             job: id,
             tasks: count,
+        });
+        out.step_with(self.now, || TaskStepKind::JobAccepted {
+            job: id,
+            name: parsed.name.clone(),
+            user: self.names.user_name(user).as_ref().to_owned(),
+            tasks: count,
+            traceparent: parsed.traceparent.clone(),
         });
         self.write_job(id, submission.text(), out);
         if waits {
@@ -644,7 +783,7 @@ impl State {
             match ending {
                 // It was written when it succeeded: what ended now is its other copy.
                 Ending::Succeeded { lease, .. } if self.finishing != Some(lease) => {
-                    tell_end(&spot, task, ending, out);
+                    tell_end(&spot, task, ending, self.now, out);
                 }
                 _ => write_task(&spot, task, ending, finish, held, self.now, out),
             }
@@ -673,6 +812,7 @@ impl State {
         }
         self.ledger.job_ended(id);
         out.event(EventKind::JobEnded { job: id, state });
+        out.step_with(self.now, || TaskStepKind::JobEnded { job: id, state });
         for waiting in self.jobs.end(id, state, self.now) {
             self.look_at_waiting(waiting, out);
         }
@@ -1015,6 +1155,50 @@ impl State {
         Ok(Applied::Done)
     }
 
+    /// Puts in what facts with configurations are written without: it was told just before.
+    fn complete(&self, config: &mut Config) {
+        let known = self.driver.scheduler().config();
+        config.self_tuning = known.self_tuning;
+        config.forecast = known.forecast;
+        config.added = known.added;
+    }
+
+    fn revoke_skill(&mut self, agent: AgentId, skill: &str) -> Result<Applied, ApiError> {
+        let name = self.agent_name(agent);
+        let status = self.driver.scheduler().agent_status(agent);
+        let status = status.ok_or_else(|| ApiError::not_found("agent", agent.0))?;
+        let known = self.names.skills.id(skill);
+        let Some(known) = known.filter(|known| status.earned.contains(known)) else {
+            let message = format!("the agent `{name}` has not earned `{skill}`");
+            let help =
+                format!("`loxley agent info {name}` shows what it declared and what it earned");
+            return Err(ApiError::new(ErrorCode::Conflict, message).with_help(help));
+        };
+        self.handle(Input::SkillRevoked {
+            agent,
+            skill: known,
+        });
+        Ok(Applied::Done)
+    }
+
+    fn tell_skill(&self, agent: AgentId, skill: SkillId, change: SkillChange, out: &mut Effects) {
+        out.event_with(|| EventKind::AgentSkill {
+            agent,
+            name: self.agent_name(agent),
+            skill: self.names.skill_name(skill).as_ref().to_owned(),
+            change,
+        });
+    }
+
+    fn set_user_weight(&mut self, user: &str, weight: u32) -> Result<Applied, ApiError> {
+        if weight == 0 {
+            return Err(ApiError::invalid("weight: at least 1"));
+        }
+        let user = self.names.users.intern(user).map_err(bad_name)?;
+        self.handle(Input::UserWeightSet { user, weight });
+        Ok(Applied::Done)
+    }
+
     fn restarted(&mut self) {
         let here: Vec<AgentId> = self
             .fleet
@@ -1060,7 +1244,7 @@ fn write_task(
     now: Time,
     out: &mut Effects,
 ) {
-    tell_end(spot, task, ending, out);
+    tell_end(spot, task, ending, now, out);
     if out.keeps_history() {
         write_row(spot, task, ending, finish, held, now, out);
     }
@@ -1077,20 +1261,30 @@ fn ended_of(ending: Ending) -> Ended {
 }
 
 /// Tells whoever listens that a task is over.
-fn tell_end(spot: &crate::jobs::Spot<'_>, task: TaskId, ending: Ending, out: &mut Effects) {
-    let ended = ended_of(ending);
+fn tell_end(
+    spot: &crate::jobs::Spot<'_>,
+    task: TaskId,
+    ending: Ending,
+    now: Time,
+    out: &mut Effects,
+) {
+    let job = spot.job.id;
+    let (state, failure) = match ended_of(ending) {
+        Ended::Succeeded | Ended::FellBack => (TaskState::Succeeded, None),
+        Ended::Failed(failure) => (TaskState::Failed, Some(failure)),
+        Ended::Cancelled | Ended::Returned => (TaskState::Cancelled, None),
+    };
     out.event_with(|| EventKind::TaskEnded {
         task,
-        job: spot.job.id,
-        state: match ended {
-            Ended::Succeeded | Ended::FellBack => TaskState::Succeeded,
-            Ended::Failed(_) => TaskState::Failed,
-            Ended::Cancelled | Ended::Returned => TaskState::Cancelled,
-        },
-        failure: match ended {
-            Ended::Failed(failure) => Some(failure_word(failure).to_owned()),
-            _ => None,
-        },
+        job,
+        state,
+        failure: failure.map(|failure| failure_word(failure).to_owned()),
+    });
+    out.step_with(now, || TaskStepKind::TaskEnded {
+        task,
+        job,
+        state,
+        failure,
     });
 }
 

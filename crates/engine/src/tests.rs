@@ -39,12 +39,16 @@ struct Run {
 }
 
 impl Run {
-    fn new(mut engine: Engine) -> Self {
+    fn new(engine: Engine) -> Self {
+        Self::with_skills(engine, &[])
+    }
+
+    fn with_skills(mut engine: Engine, skills: &[&str]) -> Self {
         let record = AgentRecord {
             name: "ada".to_owned(),
             owner: String::new(),
             process: 1,
-            skills: Vec::new(),
+            skills: skills.iter().map(|skill| (*skill).to_owned()).collect(),
             slots: 2,
             speed: 1.0,
             cpu_milli: 0,
@@ -309,4 +313,100 @@ fn an_addition_is_forgotten_also_when_some_of_it_were_cancelled_before_anybody_s
     assert!(run.tell(again).is_err(), "the job does not remember it");
     assert_eq!(run.tell(Fact::JobClosed(job)), Ok(Applied::Job(job)));
     assert_eq!(run.engine.ended(job), Some(JobState::Cancelled));
+}
+
+#[test]
+fn the_weight_of_a_user_is_a_fact_counts_in_shares_and_is_what_explain_advises() {
+    let mut run = Run::new(Engine::open(&mut MemoryJournal::new(), 0).unwrap());
+    let set = |user: &str, weight| Fact::UserWeightSet {
+        user: user.to_owned(),
+        weight,
+    };
+    assert!(run.tell(set("ada", 0)).is_err(), "a weight is at least 1");
+    run.tell(set("ada", 1)).unwrap();
+    let job = |user: &str| JobRequest {
+        user: Some(user.to_owned()),
+        tasks: vec![TaskRequest {
+            entries: Some(lines(&["a", "b", "c", "d"])),
+            ..task(&["echo", "{}"])
+        }],
+        ..JobRequest::default()
+    };
+    let first = run.submit(job("ada"));
+    run.submit(job("eve"));
+    // Ada came first and has both slots; one is her share.
+    let waiting = run.engine.job_info(first).unwrap().last_task;
+    let why = run.engine.explain(waiting, run.now).unwrap();
+    let advised = |remedy: &String| remedy.contains("`loxley user weight ada 2`");
+    assert!(why.remedies.iter().any(advised), "{why:?}");
+    run.tell(set("ada", 3)).unwrap();
+    let users = run.engine.users();
+    let ada = users.iter().find(|info| info.user == "ada").unwrap();
+    assert_eq!((ada.weight, ada.tasks, ada.share_slots), (3, 4, 2));
+    let eve = users.iter().find(|info| info.user == "eve").unwrap();
+    assert_eq!((eve.weight, eve.tasks, eve.share_slots), (1, 4, 1));
+    // The facts bring it back, and so does a snapshot.
+    let again = Engine::open(&mut run.journal, 0).unwrap();
+    assert_eq!(again.users(), users);
+    assert_eq!(again.digest(), run.engine.digest());
+    run.finish_all(Outcome::Succeeded);
+    assert_eq!(run.engine.users()[0].share_slots, 0, "nothing is left");
+}
+
+#[test]
+fn a_skill_that_was_earned_survives_a_restart_and_a_snapshot_and_can_be_taken_back() {
+    let engine = Engine::open(&mut MemoryJournal::new(), 0).unwrap();
+    let mut run = Run::with_skills(engine, &["sew"]);
+    let mut config = run.engine.config().clone();
+    config.added.earning.successes = 2;
+    run.tell(Fact::ConfigChanged(Box::new(config.clone())))
+        .unwrap();
+    let job = || JobRequest {
+        tasks: vec![TaskRequest {
+            skills: vec!["sew".to_owned(), "knit".to_owned()],
+            entries: Some(lines(&["a", "b"])),
+            ..task(&["echo", "{}"])
+        }],
+        ..JobRequest::default()
+    };
+    run.submit(job());
+    run.finish_all(Outcome::Succeeded);
+    let earned = |engine: &Engine, agent| engine.agent_info(agent).unwrap().earned;
+    assert_eq!(earned(&run.engine, run.agent), ["knit"]);
+    // From the facts alone: the rules came with the configuration.
+    let again = Engine::open(&mut run.journal, 0).unwrap();
+    assert_eq!(earned(&again, run.agent), ["knit"]);
+    assert_eq!(again.config(), run.engine.config());
+    let position = run.journal.next_position();
+    let state = run.engine.copy_state().pack();
+    let snapshot = loxley_journal::Snapshot { position, state };
+    run.journal.save_snapshot(&snapshot).unwrap();
+    let again = Engine::open(&mut run.journal, 0).unwrap();
+    assert_eq!(earned(&again, run.agent), ["knit"]);
+    assert_eq!(again.config(), run.engine.config());
+    // A start with the same configuration changes nothing.
+    let mut again = again;
+    again.begin(run.now, &config);
+    assert_eq!(again.config(), &config);
+    // It is said why a task is there, and the skill can be taken back.
+    let waiting = run.submit(job());
+    let first = run.engine.job_info(waiting).unwrap().first_task;
+    let why = run.engine.explain(first, run.now).unwrap();
+    assert!(
+        why.place.contains("did not declare `knit`, but earned it"),
+        "{why:?}"
+    );
+    let revoke = |skill: &str| Fact::SkillRevoked {
+        agent: run.agent,
+        skill: skill.to_owned(),
+    };
+    let (sew, knit) = (revoke("sew"), revoke("knit"));
+    let refusal = run.tell(sew).expect_err("it declared that");
+    assert_eq!(refusal.code, loxley_api::ErrorCode::Conflict);
+    run.tell(knit.clone()).unwrap();
+    assert!(earned(&run.engine, run.agent).is_empty());
+    assert!(run.tell(knit).is_err(), "it is gone");
+    let again = Engine::open(&mut run.journal, 0).unwrap();
+    assert!(earned(&again, run.agent).is_empty());
+    assert_eq!(again.digest(), run.engine.digest());
 }

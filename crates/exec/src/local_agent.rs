@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::{self, JoinHandle};
 
 use crate::control_group::MemoryGroups;
@@ -31,6 +32,9 @@ pub struct SlotSettings {
     pub gives_back: bool,
     /// What ends the tasks when this process is killed. It is started when a task turns out not to be short.
     pub guardian: Option<Arc<Guardian>>,
+    /// Whether somebody looks, and wants to see what tasks print while they run. Those that start while it is set show it,
+    /// whatever their own rule says.
+    pub watched: AtomicBool,
 }
 
 /// Some slots and their desk.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -166,11 +166,12 @@ impl SlotThread {
             (Err(error), _) | (_, Err(error)) => return (Err(refused(error)), Captured::Nothing),
         };
         command.notice = Some(START_NOTICE);
-        command.notice_every = (rule.live || checkpoint.is_some()).then_some(LOOK_EVERY);
+        let is_live = rule.live || self.settings.watched.load(Ordering::Relaxed);
+        command.notice_every = (is_live || checkpoint.is_some()).then_some(LOOK_EVERY);
         let mut sink = TaskSink {
             captured: Captured::new(rule.keep),
             files,
-            live: rule.live.then(LiveOutput::default),
+            live: is_live.then(LiveOutput::default),
             lines: rule.lines.as_deref(),
             command: &assignment.command,
             slot: self.number,

@@ -62,14 +62,10 @@ impl House {
             .unwrap();
         let directory = tempfile::tempdir().unwrap();
         let options = ServerOptions::new(directory.path().to_owned());
-        let mut router = None;
-        let starting = Server::start_in_memory(options, |context| {
-            router = Some(loxley_server::api::router(context));
-            axum::Router::new()
-        });
+        let starting = Server::start_in_memory(options, |_| axum::Router::new());
         let server = runtime.block_on(starting).unwrap();
         Self {
-            router: router.unwrap(),
+            router: loxley_server::api::router(server.context().clone()),
             runtime,
             server: Some(server),
             _directory: directory,

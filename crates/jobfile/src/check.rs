@@ -310,7 +310,7 @@ fn check_agents(
 }
 
 fn needs_every_skill(priority: Priority, config: Option<&Config>) -> bool {
-    let default = Config::default();
+    let default = Config::served();
     let config = config.unwrap_or(&default);
     config.capabilities.matching_strategy == Matching::Exact
         || priority >= config.priority.high_priority_threshold

@@ -115,6 +115,30 @@ pub enum DatabaseError {
         /// The cluster of the directory.
         known: String,
     },
+    /// The number of shards is chosen once.
+    #[error(
+        "the cluster in schema `{schema}` has {found} shards, and --shards says {asked}: their number is chosen when the \
+         first server starts, and stays. Leave --shards out, or begin another cluster (`?schema=NAME`)"
+    )]
+    OtherShards {
+        /// Which schema.
+        schema: String,
+        /// How many there are.
+        found: u16,
+        /// How many were asked for.
+        asked: u16,
+    },
+    /// What goes with one journal only.
+    #[error(
+        "the cluster in schema `{schema}` has {shards} shards, each with a journal of its own: only a cluster with one \
+         shard can be copied as a whole"
+    )]
+    SeveralShards {
+        /// Which schema.
+        schema: String,
+        /// How many there are.
+        shards: u16,
+    },
     /// Acknowledged commits would be lost.
     #[error(
         "the database runs with `{setting} = {value}`: what it acknowledges may be lost when its machine \

@@ -52,27 +52,36 @@ fn sqlite_keeps_what_every_journal_keeps() {
 #[test]
 fn postgres_keeps_what_every_journal_keeps() {
     if let Some(server) = postgres_server::Postgres::start() {
-        all(&Database(&server));
+        // Two shards of one cluster, one after the other in the same tables: neither sees anything of the other.
+        for shard in [0, 2] {
+            let server = &server;
+            all(&Database { server, shard });
+        }
     }
 }
 
 #[cfg(feature = "postgres")]
-struct Database<'a>(&'a postgres_server::Postgres);
+struct Database<'a> {
+    server: &'a postgres_server::Postgres,
+    shard: i32,
+}
 
 #[cfg(feature = "postgres")]
 impl Place for Database<'_> {
     fn open(&self, name: &str) -> Box<dyn Journal> {
-        use loxley_journal::postgres::{Address, Lease, Link, PostgresJournal, SHARD};
-        let address = Address::parse(&self.0.url(name), None).unwrap();
+        use loxley_journal::postgres::{Address, Lease, Link, PostgresJournal};
+        let shard = self.shard;
+        let address = Address::parse(&self.server.url(name), None).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
         let claim = runtime.block_on(async {
             let link = Link::open(&address).await.unwrap();
-            let epoch = link.shard(SHARD).await.unwrap().epoch;
+            assert_eq!(link.settle_shards(&address, Some(3)).await.unwrap(), 3);
+            let epoch = link.shard(shard).await.unwrap().epoch;
             let lease = std::time::Duration::ZERO;
-            link.take(SHARD, epoch, 7, "", lease).await.unwrap()
+            link.take(shard, epoch, 7, "", lease).await.unwrap()
         });
         let claim = claim.expect("nobody else wants it");
         Box::new(PostgresJournal::open(&address, claim, Lease::forever()).unwrap())
@@ -80,8 +89,8 @@ impl Place for Database<'_> {
 
     fn history(&self, name: &str) -> Box<dyn ReadHistory> {
         use loxley_journal::postgres::{Address, PostgresHistory};
-        let address = Address::parse(&self.0.url(name), None).unwrap();
-        Box::new(PostgresHistory::open(&address).unwrap())
+        let address = Address::parse(&self.server.url(name), None).unwrap();
+        Box::new(PostgresHistory::open(&address, self.shard).unwrap())
     }
 }
 

@@ -20,8 +20,8 @@ use loxley_journal::postgres::{
     SHARD, schema,
 };
 use loxley_journal::{
-    AppendError, DatabaseError, Group, Journal, Limit, OpenError, Options, Place, Position,
-    ReadHistory, Rows, Snapshot, SqliteJournal, TransferError, failpoint, transfer,
+    AppendError, DatabaseError, Group, JobQuery, Journal, Limit, OpenError, Options, Place,
+    Position, ReadHistory, Rows, Snapshot, SqliteJournal, TransferError, failpoint, transfer,
 };
 use loxley_model::JobId;
 use postgres_server::{OWNER, Postgres};
@@ -96,7 +96,97 @@ fn a_holder_whose_shard_was_taken_writes_nothing_more() {
     let groups = other.read(Position(0), Limit::default()).unwrap();
     assert_eq!(groups[1].facts, sample::full(3).facts);
     leases_are_taken_by_one_and_only_when_they_are_over(&server);
+    the_number_of_shards_is_settled_once(&server);
+    shards_are_written_by_different_holders(&server);
     damage_is_told(&server);
+}
+
+fn the_number_of_shards_is_settled_once(server: &Postgres) {
+    let address = address(&server.url("settled"));
+    block_on(async {
+        let mut links = Vec::new();
+        for _ in 0..6 {
+            links.push(Link::open(&address).await.unwrap());
+        }
+        assert_eq!(links[0].shard_count().await.unwrap(), 1);
+        // Many say different numbers at once: one of them counts, for all, and who said another is refused.
+        let asked = [2, 3, 4, 5, 6, 7];
+        let said = links.iter().zip(asked);
+        let said = said.map(|(link, asked)| link.settle_shards(&address, Some(asked)));
+        let said = futures_util::future::join_all(said).await;
+        let settled = links[0].settle_shards(&address, None).await.unwrap();
+        assert!(asked.contains(&settled));
+        for (said, asked) in said.into_iter().zip(asked) {
+            match said {
+                Ok(count) => assert!(count == settled && asked == settled),
+                Err(DatabaseError::OtherShards { found, .. }) => assert_eq!(found, settled),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(links[0].shard_count().await.unwrap(), settled);
+        let rows = server.sql("SELECT count(*) FROM settled.shard");
+        assert_eq!(rows, settled.to_string());
+    });
+    // Several journals are not copied as if they were one.
+    let scratch = tempfile::tempdir().unwrap();
+    let target = Place::Directory(scratch.path().join("copy"));
+    let refused = transfer(&Place::Database(address), &target).unwrap_err();
+    assert!(refused.to_string().contains("shards"), "{refused}");
+}
+
+fn shards_are_written_by_different_holders(server: &Postgres) {
+    let address = address(&server.url("several"));
+    let claims = block_on(async {
+        let link = Link::open(&address).await.unwrap();
+        link.settle_shards(&address, Some(2)).await.unwrap();
+        let hour = Duration::from_secs(3600);
+        let mut claims = Vec::new();
+        for (shard, holder) in [(0, 1), (1, 2)] {
+            let claim = link
+                .take(shard, 0, holder, "https://x", hour)
+                .await
+                .unwrap();
+            claims.push(claim.unwrap());
+        }
+        // What is told of a shard counts only from its holder.
+        link.tell_load(claims[0], "{}").await.unwrap();
+        let other = Claim {
+            holder: 9,
+            ..claims[1]
+        };
+        link.tell_load(other, "{}").await.unwrap();
+        let told = link.loads().await.unwrap();
+        assert_eq!(
+            told.iter().map(|(shard, ..)| *shard).collect::<Vec<_>>(),
+            [0]
+        );
+        claims
+    });
+    let mut journals: Vec<PostgresJournal> = claims
+        .iter()
+        .map(|claim| PostgresJournal::open(&address, *claim, Lease::forever()).unwrap())
+        .collect();
+    // In turns, with the same numbers of jobs and tasks: each has its own rows.
+    for at in 0..5 {
+        for journal in &mut journals {
+            journal.append(Position(at), &sample::full(at)).unwrap();
+        }
+    }
+    let taken = block_on(async {
+        let link = Link::connect(&address).await.unwrap();
+        link.release(claims[0]).await.unwrap();
+        link.take(0, 1, 3, "", Duration::ZERO).await.unwrap()
+    });
+    assert_eq!(taken.unwrap().epoch, 2);
+    let error = journals[0]
+        .append(Position(5), &sample::full(5))
+        .unwrap_err();
+    assert!(matches!(error, AppendError::Fenced { .. }), "{error}");
+    journals[1].append(Position(5), &sample::full(5)).unwrap();
+    for (shard, jobs) in [(0, 5), (1, 6)] {
+        let history = PostgresHistory::open(&address, shard).unwrap();
+        assert_eq!(history.jobs(&JobQuery::default()).unwrap().rows.len(), jobs);
+    }
 }
 
 fn leases_are_taken_by_one_and_only_when_they_are_over(server: &Postgres) {
@@ -507,7 +597,7 @@ fn tables_of_an_older_version_are_brought_up_to_date(server: &Postgres) {
     });
     assert_eq!(
         server.sql("SELECT version, journal FROM old.meta"),
-        "2|4711"
+        "3|4711"
     );
     let mut journal = open(&address);
     journal.append(Position(0), &sample::full(1)).unwrap();
@@ -715,7 +805,7 @@ fn a_writer_is_killed_at_every_place(server: &Postgres) {
         let first = journal.first_position();
         let groups = journal.read(first, Limit::default()).unwrap();
         assert_eq!(groups.len() as u64, next - first.0);
-        let history = PostgresHistory::open(&address).unwrap();
+        let history = PostgresHistory::open(&address, SHARD).unwrap();
         for position in 0..next {
             let job = history.job(JobId(position % 50)).unwrap();
             assert!(job.is_some(), "{place}: a group without its rows");

@@ -126,6 +126,20 @@ pub enum Event {
         /// The skill.
         skill: Name,
     },
+    /// An agent kept succeeding at tasks that need a skill which it did not declare: it has it from now on.
+    SkillEarned {
+        /// Who.
+        agent: Name,
+        /// The skill.
+        skill: Name,
+    },
+    /// A skill that an agent earned was taken back.
+    SkillRevoked {
+        /// Who.
+        agent: Name,
+        /// The skill.
+        skill: Name,
+    },
     /// A rebalancing pass ended.
     Rebalanced {
         /// How many tasks it moved.
@@ -252,6 +266,12 @@ impl fmt::Display for Event {
             }
             Self::SkillRestored { agent, skill } => {
                 write!(f, "`{agent}` gets `{skill}` again")
+            }
+            Self::SkillEarned { agent, skill } => {
+                write!(f, "`{agent}` earned `{skill}`, which it had not declared")
+            }
+            Self::SkillRevoked { agent, skill } => {
+                write!(f, "`{skill}`, which `{agent}` had earned, was taken back")
             }
             Self::Rebalanced { moved } => write!(f, "a rebalancing pass moved {moved} tasks"),
             Self::StaleAnswer { task, lease } => {

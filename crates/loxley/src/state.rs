@@ -353,6 +353,14 @@ impl<T> State<T> {
                     agent: names.agent_name(agent),
                     skill: names.skill_name(skill),
                 },
+                Report::SkillEarned { agent, skill } => Event::SkillEarned {
+                    agent: names.agent_name(agent),
+                    skill: names.skill_name(skill),
+                },
+                Report::SkillRevoked { agent, skill } => Event::SkillRevoked {
+                    agent: names.agent_name(agent),
+                    skill: names.skill_name(skill),
+                },
                 Report::Refused { .. }
                 | Report::Rejected(_)
                 | Report::Finished { .. }

@@ -110,6 +110,8 @@ pub struct AgentStatus {
     pub capabilities: Vec<Name>,
     /// Skills it registered with that are suspended now.
     pub suspended: Vec<Name>,
+    /// Skills it did not register with and earned.
+    pub earned: Vec<Name>,
     /// Successes over outcomes, recent ones counting more; 1 when there are none.
     pub success_rate: f64,
     /// Tasks it completed.
@@ -136,6 +138,7 @@ impl AgentStatus {
             queue_length: core.queue_length,
             capabilities: directory.skill_names(core.capabilities.iter()),
             suspended: directory.skill_names(core.suspended),
+            earned: directory.skill_names(core.earned),
             success_rate: core.success_rate,
             total_completed: core.total_completed,
             total_failed: core.total_failed,

@@ -15,6 +15,17 @@ pub trait NameId: Copy {
     fn from_number(number: u32) -> Self;
     /// The number of the id.
     fn number(self) -> u32;
+    /// The same id in a table whose numbers begin at `base`; most ids never leave their table, and stay what they are.
+    #[must_use]
+    fn counted_from(self, base: u64) -> Self {
+        let _ = base;
+        self
+    }
+    /// The number of an id of such a table.
+    fn number_from(self, base: u64) -> u32 {
+        let _ = base;
+        self.number()
+    }
 }
 
 macro_rules! name_ids {
@@ -38,7 +49,15 @@ impl NameId for AgentId {
     }
 
     fn number(self) -> u32 {
-        u32::try_from(self.0.wrapping_sub(1)).unwrap_or(u32::MAX)
+        self.number_from(0)
+    }
+
+    fn counted_from(self, base: u64) -> Self {
+        Self(self.0 + base)
+    }
+
+    fn number_from(self, base: u64) -> u32 {
+        u32::try_from(self.0.wrapping_sub(base).wrapping_sub(1)).unwrap_or(u32::MAX)
     }
 }
 
@@ -71,6 +90,8 @@ pub enum NameError {
 pub struct Names<Id> {
     names: Vec<Arc<str>>,
     numbers: BTreeMap<Arc<str>, u32>,
+    /// What is added to the number of an agent.
+    base: u64,
     kind: PhantomData<Id>,
 }
 
@@ -79,6 +100,7 @@ impl<Id> Default for Names<Id> {
         Self {
             names: Vec::new(),
             numbers: BTreeMap::new(),
+            base: 0,
             kind: PhantomData,
         }
     }
@@ -100,14 +122,27 @@ impl<Id: NameId> Names<Id> {
     pub fn intern(&mut self, name: &str) -> Result<Id, NameError> {
         let name = check_name::<Id>(name)?;
         if let Some(number) = self.numbers.get(name) {
-            return Ok(Id::from_number(*number));
+            return Ok(self.of_number(*number));
         }
         let number =
             u32::try_from(self.names.len()).expect("fewer than four thousand million names");
         let name: Arc<str> = name.into();
         self.names.push(Arc::clone(&name));
         self.numbers.insert(name, number);
-        Ok(Id::from_number(number))
+        Ok(self.of_number(number))
+    }
+
+    /// Has the numbers of agents begin at `base`: the first is one more.
+    ///
+    /// # Panics
+    /// When a number was given out before.
+    pub fn count_from(&mut self, base: u64) {
+        assert!(self.names.is_empty(), "a number that was given out stays");
+        self.base = base;
+    }
+
+    fn of_number(&self, number: u32) -> Id {
+        Id::from_number(number).counted_from(self.base)
     }
 
     /// The id of `name` if it is known.
@@ -115,19 +150,21 @@ impl<Id: NameId> Names<Id> {
     pub fn id(&self, name: &str) -> Option<Id> {
         self.numbers
             .get(name.trim())
-            .map(|number| Id::from_number(*number))
+            .map(|number| self.of_number(*number))
     }
 
     /// The name behind an id of this table.
     #[must_use]
     pub fn name(&self, id: Id) -> Option<&str> {
-        self.names.get(id.number() as usize).map(|name| &**name)
+        self.names
+            .get(id.number_from(self.base) as usize)
+            .map(|name| &**name)
     }
 
     /// As [`name`](Self::name), to be kept.
     #[must_use]
     pub fn shared(&self, id: Id) -> Option<Arc<str>> {
-        self.names.get(id.number() as usize).cloned()
+        self.names.get(id.number_from(self.base) as usize).cloned()
     }
 
     /// All names, in the order of their ids.
@@ -135,7 +172,7 @@ impl<Id: NameId> Names<Id> {
         self.names
             .iter()
             .zip(0..)
-            .map(|(name, number)| (Id::from_number(number), &**name))
+            .map(|(name, number)| (self.of_number(number), &**name))
     }
 
     /// How many names there are.

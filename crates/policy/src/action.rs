@@ -78,6 +78,10 @@ pub enum Reason {
     Probe(SkillId),
     /// It was idle, and the task waited only for its user's share.
     SpareCapacity,
+    /// Work like this was forecast, and its room was kept.
+    KeptFree,
+    /// The room of this agent is kept for work that is due.
+    MadeRoom(AgentId),
 }
 
 /// Why an agent is told to stop a task.
@@ -189,6 +193,20 @@ pub enum Report {
     },
     /// An agent has a skill again.
     SkillRestored {
+        /// The agent.
+        agent: AgentId,
+        /// The skill.
+        skill: SkillId,
+    },
+    /// An agent kept succeeding at tasks that need a skill which it did not declare: it has it from now on.
+    SkillEarned {
+        /// The agent.
+        agent: AgentId,
+        /// The skill.
+        skill: SkillId,
+    },
+    /// A skill that an agent earned was taken back.
+    SkillRevoked {
         /// The agent.
         agent: AgentId,
         /// The skill.
@@ -328,6 +346,9 @@ pub enum InputError {
     /// A task on a queue of somebody's own making waits for nothing and has no fallback.
     #[error("{0} has dependencies or a fallback, and cannot be put on a queue by hand")]
     NotAlone(TaskId),
+    /// The agent has not earned this skill: it declared it, or does not have it.
+    #[error("{0} has not earned {1}")]
+    NotEarned(AgentId, SkillId),
     /// The task is not on the dead-letter list.
     #[error("{0} is not on the dead-letter list")]
     NotDeadLettered(TaskId),

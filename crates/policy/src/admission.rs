@@ -20,6 +20,8 @@ pub(crate) enum Bar {
     Group(GroupId),
     /// The user has its share, and others wait.
     Share,
+    /// Work is due that the agent is kept for.
+    Kept,
 }
 
 /// Whether users' shares count. When nothing else could start, they do not: nobody idles for them.
@@ -69,6 +71,9 @@ impl<'a> Admission<'a> {
         large_in_hand: u32,
         class: AdmissionClassRef,
     ) -> Option<Bar> {
+        if self.facts.keeps_from(agent.id, class) {
+            return Some(Bar::Kept);
+        }
         let class = self.facts.classes.admission_class(class);
         if class.needy {
             let needs = &self.facts.classes.class_at(class.capability).needs;
@@ -115,6 +120,19 @@ impl Scheduler {
         let derived = &self.derived;
         let (slots, small) = (derived.fleet.total_slots, derived.counts.small);
         Admission::new(&self.facts, &derived.loads, slots, small, shares)
+    }
+
+    /// Whether an agent whose slots are taken may be given one more task ahead of its time: what lies in its hands for a slot
+    /// is below its share of all that waits, by its slots. The others can have the rest without a round trip.
+    pub(crate) fn is_within_agent_share(&self, agent: AgentRef) -> bool {
+        if !self.facts.config.added.agent_shares {
+            return true;
+        }
+        let this = &self.facts.agents[agent];
+        let bound = u64::from(self.derived.fleet.hand(agent).backlog(this));
+        let waiting = self.derived.counts.queued + bound;
+        let share = waiting * u64::from(this.slots);
+        bound < share.div_ceil(self.derived.fleet.total_slots.max(1)).max(1)
     }
 
     /// Whether shares can make a difference.

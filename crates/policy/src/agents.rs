@@ -5,6 +5,7 @@
 //! never at all agents. What follows from these facts and those about tasks is in
 //! [`Fleet`](crate::fleet::Fleet).
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -12,6 +13,7 @@ use loxley_model::{
     AgentId, AgentSpec, Dispatch, Resources, SkillId, SkillSet, Span, TaskId, Time,
 };
 
+use crate::added::AgentAdditions;
 use crate::refs::{AgentRef, CohortRef};
 use crate::view::Liveness;
 
@@ -51,6 +53,8 @@ pub(crate) struct Agent {
     pub(crate) backs_off_until: Option<Time>,
     pub(crate) skills: SkillSet,
     pub(crate) resources: Resources,
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub(crate) added: Box<AgentAdditions>,
 }
 
 /// What was learned of an agent.
@@ -189,10 +193,19 @@ impl Agent {
 
     /// The skills it has at present.
     pub(crate) fn effective_skills(&self) -> SkillSet {
-        self.skills
-            .iter()
+        self.all_skills()
             .filter(|skill| !self.record.is_suspended(*skill))
             .collect()
+    }
+
+    /// The skills that it declared or earned, also those that it has lost for now.
+    pub(crate) fn all_skills(&self) -> impl Iterator<Item = SkillId> {
+        self.skills.iter().chain(self.added.earned.iter())
+    }
+
+    /// Whether it declared or earned a skill, also one that it has lost for now.
+    pub(crate) fn has_skill(&self, skill: SkillId) -> bool {
+        self.skills.contains(skill) || self.added.earned.contains(skill)
     }
 }
 
@@ -279,6 +292,10 @@ impl Agents {
             backs_off_until: None,
             skills: spec.skills,
             resources: spec.resources,
+            added: Box::new(AgentAdditions {
+                zone: spec.zone,
+                ..AgentAdditions::default()
+            }),
         };
         match self.vacant.pop() {
             Some(place) => {

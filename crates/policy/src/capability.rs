@@ -2,20 +2,23 @@
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
-use loxley_model::Time;
+use loxley_model::{Priority, Time};
 
 use crate::agents::Cohort;
 use crate::derived::Derived;
 use crate::facts::Facts;
 use crate::fleet::{Appetite, Fleet};
-use crate::fleet_order::InFleetOrder;
 use crate::placement::MILLION;
 use crate::refs::{ClassRef, CohortRef, TaskRef};
 use crate::task_classes::{CapabilityClass, TaskClasses, class_bit};
-use crate::tasks::Task;
+use crate::tasks::{OrderKey, Task};
 use crate::tournament::ClassBits;
 use crate::{Config, Matching, Scheduler};
+
+/// Tasks in the order in which the whole fleet should start them.
+type InFleetOrder = BTreeSet<(Reverse<Priority>, OrderKey, TaskRef)>;
 
 /// What is known of each class of task.
 #[derive(Debug, Default)]

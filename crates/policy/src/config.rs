@@ -5,7 +5,10 @@ use alloc::vec::Vec;
 
 use loxley_model::{Priority, Span};
 
-/// The configuration of a scheduler. [`Config::default`] holds the published defaults.
+use crate::{AddedRules, ForecastRules, SelfTuning};
+
+/// The configuration of a scheduler. [`Config::default`] holds the published defaults of the embedded scheduler,
+/// [`Config::served`] those of the server and of `loxley run`.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
@@ -37,11 +40,30 @@ pub struct Config {
     pub prefetch: Prefetch,
     /// From when on health calls something a problem. No decision depends on it.
     pub health: HealthRules,
+    /// Which of these settings may be changed by themselves. No decision depends on it. Journals hold it as a fact of
+    /// its own: those of earlier versions have configurations without it.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub self_tuning: SelfTuning,
+    /// Whether work that is due is made room for. Journals hold it as a fact of its own, too.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub forecast: ForecastRules,
+    /// What was added since. Journals hold it as a fact of its own, for the same reason.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub added: AddedRules,
     /// Where all chance comes from: the jitter of delays.
     pub seed: u64,
 }
 
 impl Config {
+    /// What a server and `loxley run` keep to where nothing else is said: as the embedded scheduler, but a task goes to
+    /// whoever is expected to finish it first.
+    #[must_use]
+    pub fn served() -> Self {
+        let mut config = Self::default();
+        config.capabilities.matching_strategy = Matching::EarliestFinish;
+        config
+    }
+
     /// Tasks of this priority and above are not stolen.
     pub(crate) fn protected_from(&self) -> Option<Priority> {
         let rules = &self.priority;

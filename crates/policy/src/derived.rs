@@ -40,7 +40,9 @@ pub(crate) struct LiveCounts {
     pub(crate) waiting: u64,
     pub(crate) held: u64,
     pub(crate) queued: u64,
-    pub(crate) running: u64,
+    /// In the hands of an agent that has not started it.
+    pub(crate) leased: u64,
+    pub(crate) started: u64,
     /// Those that are not large.
     pub(crate) small: u64,
     /// Second copies under way.
@@ -58,8 +60,14 @@ impl LiveCounts {
             }
             State::Held => &mut self.held,
             State::Queued => &mut self.queued,
-            State::Leased | State::Running => &mut self.running,
+            State::Leased => &mut self.leased,
+            State::Running => &mut self.started,
         }
+    }
+
+    /// Those with an agent, started or about to be.
+    pub(crate) fn running(&self) -> u64 {
+        self.leased + self.started
     }
 }
 
@@ -229,8 +237,11 @@ impl Derived {
         if self.index != fresh.index {
             return Err("kinds");
         }
-        if self.order != fresh.order || self.probes != fresh.probes {
-            return Err("the order of the fleet, or probes");
+        if !self.order.agrees(&facts.tasks, &fresh.order) {
+            return Err("the order of the fleet");
+        }
+        if self.probes != fresh.probes {
+            return Err("probes");
         }
         if !self.job_of.iter().eq(fresh.job_of.iter()) {
             return Err("jobs");

@@ -299,18 +299,19 @@ impl Scheduler {
         }
     }
 
-    /// Sets the alarm for the last moment at which a task can start and still make its deadline.
-    pub(crate) fn watch_deadline(
-        &mut self,
-        task: TaskRef,
-        deadline: Time,
-        actions: &mut Vec<Action>,
-    ) {
+    /// The last moment at which a task can start and still make its deadline: at the fastest agent there is.
+    fn latest_start(&self, task: TaskRef) -> Time {
         let this = &self.facts.tasks[task];
-        let latest = deadline - this.known_cost().unwrap_or(Span::ZERO);
-        self.facts
-            .timers
-            .set(latest.max(self.facts.now), Alarm::Deadline(this.id));
+        let top = self.derived.fleet.top_speed().unwrap_or(1.0).max(1.0);
+        let cost = this.known_cost().unwrap_or(Span::ZERO);
+        this.deadline() - cost.mul_f64(1.0 / top)
+    }
+
+    /// Sets the alarm for the last moment at which a task can start and still make its deadline.
+    pub(crate) fn watch_deadline(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
+        let latest = self.latest_start(task);
+        let alarm = Alarm::Deadline(self.facts.tasks[task].id);
+        self.facts.timers.set(latest.max(self.facts.now), alarm);
         if latest < self.facts.now {
             self.report_deadline_lost(task, actions);
         }
@@ -336,11 +337,15 @@ impl Scheduler {
         };
         let deadline = self.facts.tasks[task].deadline();
         let runs = self.facts.tasks[task].state == State::Running;
-        if self.facts.now >= deadline || !runs {
+        let latest = self.latest_start(task);
+        let may_start = !runs && self.facts.now < latest;
+        if self.facts.now >= deadline || !(runs || may_start) {
             self.report_deadline_lost(task, actions);
         }
         if self.facts.now < deadline {
-            self.facts.timers.set(deadline, Alarm::Deadline(id));
+            // Whoever came since may be faster than all who were there.
+            let next = if may_start { latest } else { deadline };
+            self.facts.timers.set(next, Alarm::Deadline(id));
         }
     }
 

@@ -132,7 +132,21 @@ impl Scheduler {
             status,
             obstacles,
             remedies,
+            earned: self.earned_for(task),
         })
+    }
+
+    /// Skills of a task that its agent has only because it earned them.
+    fn earned_for(&self, task: TaskRef) -> Vec<SkillId> {
+        let this = &self.facts.tasks[task];
+        if !matches!(this.state, State::Queued | State::Leased | State::Running) {
+            return Vec::new();
+        }
+        let class = self.facts.classes.class_of_admission(this.admission_class);
+        let earned = self.facts.agents[this.agent].added.earned.iter();
+        earned
+            .filter(|skill| class.skills.contains(*skill))
+            .collect()
     }
 
     fn explain_held(
@@ -195,7 +209,11 @@ impl Scheduler {
                 (Obstacle::GroupFull { limit, .. }, Some(group)) => {
                     Remedy::RaiseGroupLimit(group, *limit)
                 }
-                (Obstacle::ShareUsedUp { .. }, _) => Remedy::RaiseUserWeight,
+                (Obstacle::ShareUsedUp { .. }, _) => {
+                    let user = self.facts.admission_class_of(this).user;
+                    let (user, weight) = self.facts.limits.user(user);
+                    Remedy::RaiseUserWeight(user, weight)
+                }
                 _ => Remedy::Wait(None),
             });
             obstacles.push(bar);
@@ -213,6 +231,10 @@ impl Scheduler {
             |other| self.is_idle(other) && self.leaves_queued(task, other, this.agent).is_some();
         if others.any(leaves) {
             obstacles.push(Obstacle::FasterAgent(id));
+        }
+        if let Some((agent, due)) = self.kept_from(task) {
+            obstacles.push(Obstacle::RoomKept { agent, due });
+            remedies.push(Remedy::Wait(None));
         }
         self.explain_not_stolen(task, obstacles, remedies);
         remedies.push(Remedy::AddAgents);
@@ -243,6 +265,7 @@ impl Scheduler {
         Some(
             match self.bar(this.agent, this.admission_class, self.shares())? {
                 Bar::Room | Bar::Reserved => Obstacle::NoRoom(agent.id),
+                Bar::Kept => return None, // Said below, of whichever agent it is.
                 Bar::Group(group) => Obstacle::GroupFull {
                     running: self.derived.loads.group_running(group),
                     limit: self.facts.limits.limit(group)?,

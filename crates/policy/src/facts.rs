@@ -10,10 +10,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use loxley_balance::Rng;
 use loxley_model::{AgentId, DataKey, TaskId, Time};
 
-use crate::Config;
 use crate::agents::Agents;
 use crate::dependencies::Edges;
 use crate::endings::DeadLetter;
+use crate::forecast::Forecasts;
 use crate::id_table::IdTable;
 use crate::jobs::Jobs;
 use crate::limits::Limits;
@@ -23,6 +23,7 @@ use crate::refs::AgentRef;
 use crate::task_classes::{AdmissionClass, TaskClasses, class_bit};
 use crate::tasks::{State, Task, Tasks};
 use crate::timers::{Alarm, Timers};
+use crate::{Config, ForecastState};
 
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -51,10 +52,13 @@ pub(crate) struct Facts {
     /// Agents that run a slow task for whose second copy nobody had room. Some may be done with it.
     pub(crate) overdue: BTreeSet<AgentRef>,
     pub(crate) dead: BTreeMap<TaskId, DeadLetter>,
-    /// The mean of all declared costs, later ones counting more, in nanoseconds.
+    /// The mean of all costs that were declared, or else learned of the kind, later ones counting more, in nanoseconds.
     pub(crate) mean_cost: f64,
     pub(crate) totals: Totals,
     pub(crate) tallies: Tallies,
+    /// Kept apart in what is stored: see [`Snapshot::forecasts`].
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub(crate) forecasts: Forecasts,
 }
 
 impl Facts {
@@ -66,6 +70,11 @@ impl Facts {
             now + config.metrics.utilization_sample_interval,
             Alarm::Sample,
         );
+        let mut forecasts = Forecasts::default();
+        if config.forecast.enabled {
+            forecasts.begin(now, &config.forecast);
+            timers.set(forecasts.next_step(&config.forecast), Alarm::Forecast);
+        }
         Self {
             rng: Rng::new(config.seed),
             tallies: Tallies::new(&config.metrics),
@@ -88,6 +97,7 @@ impl Facts {
             dead: BTreeMap::new(),
             mean_cost: 0.0,
             totals: Totals::default(),
+            forecasts,
         }
     }
 
@@ -125,6 +135,10 @@ impl Facts {
         }
         if !self.agents.places_agree() {
             return unknown("an agent");
+        }
+        let mut followed = self.forecasts.classes();
+        if !followed.all(|class| class.index() < classes.admission_classes().len()) {
+            return unknown("a kind of work");
         }
         if self.tallies.histogram.len() != self.tallies.bounds.len() + 1 {
             return unknown("a bucket");
@@ -198,12 +212,24 @@ pub(crate) fn sort_of(classes: &TaskClasses, moves_max: u32, task: &Task) -> Sor
 /// The state of a [`Scheduler`](crate::Scheduler) between two inputs. Made by
 /// [`Scheduler::snapshot`](crate::Scheduler::snapshot); with the feature `serde` it can be stored.
 ///
-/// Left out is the series of utilization samples: it may be large, decides nothing, and begins anew.
+/// Left out is the series of utilization samples: it may be large, decides nothing, and begins anew. What is known of
+/// arrivals is stored apart ([`forecasts`](Self::forecasts)): earlier versions did not have it.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Snapshot(pub(crate) Box<Facts>);
 
 impl Snapshot {
+    /// The rules of forecasts and what is known of arrivals, to be stored beside the snapshot.
+    #[must_use]
+    pub fn forecasts(&self) -> ForecastState {
+        ForecastState::new(self.0.config.forecast, self.0.forecasts.clone())
+    }
+
+    /// Puts back what was stored beside the snapshot. Without it, nothing is forecast.
+    pub fn set_forecasts(&mut self, state: ForecastState) {
+        (self.0.config.forecast, self.0.forecasts) = state.into_parts();
+    }
+
     /// The facts, if they are whole.
     pub(crate) fn checked(self) -> Result<Facts, SnapshotError> {
         self.0.check()?;

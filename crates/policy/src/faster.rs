@@ -48,17 +48,27 @@ impl Pace {
     /// The step of the slowest.
     const FIRST: u64 = (Self::SLOWEST * Self::MIDDLE).to_bits() >> Self::CUT;
 
+    /// So many steps there are.
+    const STEPS: usize =
+        ((Self::FASTEST * Self::MIDDLE).to_bits() >> Self::CUT) as usize - Self::FIRST as usize + 1;
+
+    /// How fast an agent is where that counts; all are the same where it does not.
     pub(crate) fn of(agent: &Agent, config: &Config) -> Self {
-        if config.capabilities.matching_strategy != Matching::EarliestFinish {
-            return Self::default();
+        match config.capabilities.matching_strategy {
+            Matching::EarliestFinish => Self::known(agent),
+            _ => Self::default(),
         }
+    }
+
+    /// How fast an agent is.
+    pub(crate) fn known(agent: &Agent) -> Self {
         let speed = known_speed(agent).clamp(Self::SLOWEST, Self::FASTEST);
         let step = ((speed * Self::MIDDLE).to_bits() >> Self::CUT) - Self::FIRST;
         Self(step as u8)
     }
 
     /// The speed that stands for a step.
-    fn speed(self) -> f64 {
+    pub(crate) fn speed(self) -> f64 {
         let lowest = (u64::from(self.0) + Self::FIRST) << Self::CUT;
         f64::from_bits(lowest | 1 << (Self::CUT - 1)) / Self::MIDDLE
     }
@@ -66,6 +76,34 @@ impl Pace {
     /// Whether this is so much faster that it is no matter of chance.
     pub(crate) fn is_faster_than(self, other: Self) -> bool {
         self.0 >= other.0 + 2
+    }
+}
+
+/// How many agents of each step there are.
+#[derive(Debug, PartialEq)]
+pub(crate) struct PaceCounts([u32; Pace::STEPS]);
+
+impl Default for PaceCounts {
+    fn default() -> Self {
+        Self([0; Pace::STEPS])
+    }
+}
+
+impl PaceCounts {
+    pub(crate) fn add(&mut self, pace: Pace) {
+        self.0[usize::from(pace.0)] += 1;
+    }
+
+    pub(crate) fn take_off(&mut self, pace: Pace) {
+        self.0[usize::from(pace.0)] -= 1;
+    }
+
+    /// Nobody is faster than this.
+    pub(crate) fn top_speed(&self) -> Option<f64> {
+        let top = self.0.iter().rposition(|count| *count > 0)?;
+        // The next step begins where this one ends.
+        let end = (top as u64 + 1 + Pace::FIRST) << Pace::CUT;
+        Some(f64::from_bits(end) / Pace::MIDDLE)
     }
 }
 
@@ -106,6 +144,17 @@ impl Scheduler {
         self.leaves(task, slow, fast, 0.0)
     }
 
+    /// Whether the first task of all, on the queue of `fast`, stays there although `slow` could start it now: unless it
+    /// is known to end sooner at `slow`. Where that is not known, `slow` begins with what comes last.
+    pub(crate) fn keeps_first(&self, task: TaskRef, slow: AgentRef, fast: AgentRef) -> bool {
+        let is_there = self.facts.agents[fast].is_alive();
+        is_there
+            && self.is_faster(fast, slow)
+            && self
+                .ends_there_and_here(task, slow, fast, 0.0)
+                .is_none_or(|(there, here)| there < here)
+    }
+
     fn leaves(
         &self,
         task: TaskRef,
@@ -113,10 +162,22 @@ impl Scheduler {
         fast: AgentRef,
         queued_cost: f64,
     ) -> Option<Span> {
-        let other = &self.facts.agents[fast];
-        if !self.is_faster(fast, slow) || !other.is_alive() {
+        if !self.is_faster(fast, slow) || !self.facts.agents[fast].is_alive() {
             return None;
         }
+        let (there, here) = self.ends_there_and_here(task, slow, fast, queued_cost)?;
+        (there < here).then_some(Span(here as u64))
+    }
+
+    /// When `fast` and `slow` would have ended a task, in nanoseconds from now, if anybody knows.
+    fn ends_there_and_here(
+        &self,
+        task: TaskRef,
+        slow: AgentRef,
+        fast: AgentRef,
+        queued_cost: f64,
+    ) -> Option<(f64, f64)> {
+        let other = &self.facts.agents[fast];
         let cost = self.facts.tasks[task].known_cost()?.0 as f64;
         let hand = self.derived.fleet.hand(fast);
         let (speed, slots) = (known_speed(other), f64::from(other.slots));
@@ -124,7 +185,7 @@ impl Scheduler {
         let before = (queued_cost - cost).max(0.0) / speed;
         let there = (in_hand + before) / slots + cost / speed;
         let here = cost / self.derived.fleet.hand(slow).pace.speed();
-        (there < here).then_some(Span(here as u64))
+        Some((there, here))
     }
 
     /// An idle agent left a task to a faster one: it looks again when it would have ended it.
@@ -248,6 +309,18 @@ mod tests {
             assert!(!step.is_faster_than(pace(speed * 2.0)));
         }
         assert_eq!(pace(1.0).speed(), 1.0);
+        let mut counts = PaceCounts::default();
+        assert_eq!(counts.top_speed(), None);
+        for speed in [1e-9, 0.25, 1.0, 3.0, 1e9] {
+            counts.add(pace(speed));
+            let top = counts.top_speed().expect("there is one");
+            assert!(
+                (1.0..1.6).contains(&(top / speed.clamp(Pace::SLOWEST, Pace::FASTEST))),
+                "{speed}"
+            );
+        }
+        counts.take_off(pace(1e9));
+        assert!(counts.top_speed().is_some_and(|top| top < 5.0));
         assert!(pace(f64::MAX) >= pace(1e9));
         assert!(pace(1e-300) <= pace(1e-9));
     }

@@ -6,17 +6,19 @@
 //! that by itself, so no answer depends on when the last one was.
 //!
 //! Where it counts how fast agents are, those of a cohort that are about equally fast have indexes of their own: what
-//! one of them would leave to a faster agent, all of them would (see [`faster`](crate::faster)).
+//! one of them would leave to a faster agent, all of them would (see [`faster`](crate::faster)). So have those of each zone:
+//! whoever looks for a near one asks the indexes of its zone.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
-use loxley_model::{AgentId, Dispatch, Lease, Resources, SkillSet};
+use loxley_model::{AgentId, Dispatch, Lease, Resources, SkillSet, ZoneId};
 use smallvec::SmallVec;
 
 use crate::agents::Agent;
 use crate::facts::Facts;
-use crate::faster::Pace;
+use crate::faster::{Pace, PaceCounts};
 use crate::paged::Paged;
 use crate::placement::ranking_key;
 use crate::positions::Positions;
@@ -45,6 +47,12 @@ pub(crate) struct Hand {
     behind: u8,
     /// How fast it is known to be.
     pub(crate) pace: Pace,
+    /// The same where it does not count for placement.
+    known_pace: Pace,
+    /// Whether it is known to be faster or slower with some skills than with others.
+    is_uneven: bool,
+    /// Where it is.
+    pub(crate) zone: Option<ZoneId>,
     /// Whether it is about to be looked at.
     pub(crate) is_marked: bool,
     /// How many of the first ones in hand are gone.
@@ -195,11 +203,14 @@ impl Change {
 pub(crate) struct CohortIndex {
     pub(crate) count: usize,
     /// The fastest first; of some, all agents may have left.
-    groups: Vec<SpeedGroup>,
+    groups: Vec<AgentGroup>,
+    /// What placement asks of them, close together.
+    heads: Vec<GroupHead>,
     pub(crate) appetite: Appetite,
 }
 
-/// Those agents of a cohort that are about equally fast: all of them, where that does not count.
+/// Those agents of a cohort that are in one zone and about equally fast: all of them, where nobody says a zone and speeds do
+/// not count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupRef {
     pub(crate) cohort: CohortRef,
@@ -208,8 +219,9 @@ pub(crate) struct GroupRef {
 
 /// The indexes over these. Positions are those of the cohort.
 #[derive(Debug, Default)]
-struct SpeedGroup {
+struct AgentGroup {
     pace: Pace,
+    zone: Option<ZoneId>,
     /// Who is best placed for another task.
     ranking: Ranking,
     /// Whose queue is longest.
@@ -233,6 +245,24 @@ pub(crate) struct Appetite {
     pub(crate) bits: ClassBits,
 }
 
+/// What placement asks of a group for every task.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupHead {
+    /// The greatest key of its agents.
+    pub(crate) key: i64,
+    /// How long they take for what takes an agent of speed 1 one second.
+    pub(crate) slowness: f64,
+    /// How many of them are faster or slower with some skills than with others.
+    uneven: u32,
+}
+
+impl GroupHead {
+    /// Whether some of them are faster or slower with some skills than with others.
+    pub(crate) fn is_uneven(&self) -> bool {
+        self.uneven > 0
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Fleet {
     by_id: Paged<AgentRef>,
@@ -242,6 +272,9 @@ pub(crate) struct Fleet {
     cohorts: Vec<CohortIndex>,
     /// The best keys of the cohorts, close together: these are asked for every task.
     best: Ranking,
+    /// No group is faster than this; perhaps one was, of which all agents have left.
+    fastest: Pace,
+    paces: PaceCounts,
     /// Changes whenever a cohort becomes empty or stops being so: what classes remember is outdated.
     pub(crate) generation: u64,
     pub(crate) total_slots: u64,
@@ -265,7 +298,7 @@ impl Fleet {
         for (agent, this) in facts.agents.iter() {
             fleet.by_id.insert(this.id.0, agent);
             fleet.total_slots += u64::from(this.slots);
-            fleet.hands[agent.index()].pace = Pace::of(this, &facts.config);
+            fleet.note_speed(facts, agent);
             fleet.enter_cohort(agent, this.cohort);
             fleet.set_capacity(facts, agent);
         }
@@ -347,12 +380,45 @@ impl Fleet {
     /// Puts an agent of a cohort among those that are as fast as it is.
     fn set_pace(&mut self, facts: &Facts, agent: AgentRef) {
         let this = &facts.agents[agent];
-        let pace = Pace::of(this, &facts.config);
-        if self.hands[agent.index()].pace != pace {
-            self.leave_group(this.cohort, this.position as usize, agent);
-            self.hands[agent.index()].pace = pace;
-            self.group_with(this.cohort, pace);
+        let known = Pace::known(this);
+        let hand = &mut self.hands[agent.index()];
+        if hand.known_pace != known {
+            self.paces.take_off(hand.known_pace);
+            self.paces.add(known);
+            hand.known_pace = known;
         }
+        let now = (Pace::of(this, &facts.config), is_uneven(this));
+        let hand = &self.hands[agent.index()];
+        if (hand.pace, hand.is_uneven) != now {
+            self.leave_group(this.cohort, this.position as usize, agent);
+            let hand = &mut self.hands[agent.index()];
+            (hand.pace, hand.is_uneven) = now;
+            self.enter_group(this.cohort, agent);
+        }
+    }
+
+    /// Notes how fast an agent is that is new here.
+    fn note_speed(&mut self, facts: &Facts, agent: AgentRef) {
+        let this = &facts.agents[agent];
+        let hand = &mut self.hands[agent.index()];
+        hand.pace = Pace::of(this, &facts.config);
+        hand.zone = this.added.zone;
+        hand.known_pace = Pace::known(this);
+        hand.is_uneven = is_uneven(this);
+        self.paces.add(hand.known_pace);
+    }
+
+    /// How fast the fastest agent is, at most.
+    pub(crate) fn top_speed(&self) -> Option<f64> {
+        self.paces.top_speed()
+    }
+
+    /// Puts an agent among those of its cohort that are as fast; the indexes of that group are behind.
+    fn enter_group(&mut self, cohort: CohortRef, agent: AgentRef) {
+        let is_uneven = self.hands[agent.index()].is_uneven;
+        let group = self.group_of(agent, cohort);
+        self.cohorts[cohort.index()].heads[group.at].uneven += u32::from(is_uneven);
+        self.note_change(agent, Change::Everything);
     }
 
     fn set_capacity(&mut self, facts: &Facts, agent: AgentRef) {
@@ -394,7 +460,7 @@ impl Fleet {
         if agent.index() >= self.hands.len() {
             self.hands.resize_with(agent.index() + 1, Hand::default);
         }
-        self.hands[agent.index()].pace = Pace::of(this, &facts.config);
+        self.note_speed(facts, agent);
         self.set_capacity(facts, agent);
     }
 
@@ -402,6 +468,7 @@ impl Fleet {
         self.by_id.remove(this.id.0);
         self.total_slots -= u64::from(this.slots);
         let hand = core::mem::take(&mut self.hands[agent.index()]);
+        self.paces.take_off(hand.known_pace);
         assert!(hand.is_empty(), "an agent leaves with empty hands");
     }
 
@@ -427,8 +494,7 @@ impl Fleet {
         let index = &mut self.cohorts[cohort.index()];
         index.count += 1;
         self.generation += u64::from(index.count == 1);
-        self.group_with(cohort, self.hands[agent.index()].pace);
-        self.note_change(agent, Change::Everything);
+        self.enter_group(cohort, agent);
     }
 
     pub(crate) fn leave_cohort(&mut self, cohort: CohortRef, position: usize, agent: AgentRef) {
@@ -440,8 +506,10 @@ impl Fleet {
 
     /// Takes an agent out of all indexes.
     fn leave_group(&mut self, cohort: CohortRef, position: usize, agent: AgentRef) {
-        let group = self.group_with(cohort, self.hands[agent.index()].pace);
+        let group = self.group_of(agent, cohort);
         self.set_key(group, position, ABSENT);
+        let is_uneven = self.hands[agent.index()].is_uneven;
+        self.cohorts[cohort.index()].heads[group.at].uneven -= u32::from(is_uneven);
         let index = self.group_mut(group);
         index.victims.set(position, Loot::default());
         index.backlogs.set(position, Loot::default());
@@ -451,21 +519,34 @@ impl Fleet {
         self.idle_count -= usize::from(was_idle);
     }
 
-    /// The agents of a cohort that are as fast as this, of which there may be none yet.
-    fn group_with(&mut self, cohort: CohortRef, pace: Pace) -> GroupRef {
-        let groups = &mut self.cohorts[cohort.index()].groups;
-        let at = groups.partition_point(|group| group.pace > pace);
-        if groups.get(at).is_none_or(|group| group.pace != pace) {
-            let group = SpeedGroup {
+    /// The agents of a cohort that are as fast as this one and in its zone, of which there may be none yet.
+    fn group_of(&mut self, agent: AgentRef, cohort: CohortRef) -> GroupRef {
+        let Hand { pace, zone, .. } = self.hands[agent.index()];
+        let CohortIndex { groups, heads, .. } = &mut self.cohorts[cohort.index()];
+        let key = |group: &AgentGroup| (Reverse(group.pace), group.zone);
+        let at = groups.partition_point(|group| key(group) < (Reverse(pace), zone));
+        if groups
+            .get(at)
+            .is_none_or(|group| key(group) != (Reverse(pace), zone))
+        {
+            let group = AgentGroup {
                 pace,
-                ..SpeedGroup::default()
+                zone,
+                ..AgentGroup::default()
             };
+            let head = GroupHead {
+                key: ABSENT,
+                slowness: 1.0 / pace.speed(),
+                uneven: 0,
+            };
+            heads.insert(at, head);
+            self.fastest = self.fastest.max(pace);
             groups.insert(at, group);
         }
         GroupRef { cohort, at }
     }
 
-    fn group_mut(&mut self, group: GroupRef) -> &mut SpeedGroup {
+    fn group_mut(&mut self, group: GroupRef) -> &mut AgentGroup {
         &mut self.cohorts[group.cohort.index()].groups[group.at]
     }
 
@@ -475,10 +556,32 @@ impl Fleet {
         (0..count).map(move |at| GroupRef { cohort, at })
     }
 
+    /// Whether two agents said that they are in the same zone.
+    pub(crate) fn are_near(&self, one: AgentRef, other: AgentRef) -> bool {
+        let zone = self.hand(one).zone;
+        zone.is_some() && zone == self.hand(other).zone
+    }
+
+    /// Where the agents of a group are.
+    pub(crate) fn zone(&self, group: GroupRef) -> Option<ZoneId> {
+        self.cohorts[group.cohort.index()].groups[group.at].zone
+    }
+
     /// All of them, cohort by cohort.
     pub(crate) fn all_groups(&self) -> Vec<GroupRef> {
         let cohorts = (0..self.cohorts.len()).map(CohortRef::new);
         cohorts.flat_map(|cohort| self.groups(cohort)).collect()
+    }
+
+    /// The same with what placement asks of them, for whoever has just asked for the best keys.
+    pub(crate) fn heads(&self, cohort: CohortRef) -> impl Iterator<Item = (GroupRef, &GroupHead)> {
+        let heads = self.cohorts[cohort.index()].heads.iter().enumerate();
+        heads.map(move |(at, head)| (GroupRef { cohort, at }, head))
+    }
+
+    /// How long the fastest agents take for what takes one of speed 1 one second; no agent takes less.
+    pub(crate) fn least_slowness(&self) -> f64 {
+        1.0 / self.fastest.speed()
     }
 
     pub(crate) fn cohorts(&self) -> &[CohortIndex] {
@@ -516,11 +619,17 @@ impl Fleet {
         &self.best
     }
 
+    /// The same for whoever has just asked for it.
+    pub(crate) fn known_best_keys(&self) -> &Ranking {
+        debug_assert!(self.behind[Index::Ranking as usize].is_empty());
+        &self.best
+    }
+
     fn update_rankings(&mut self, facts: &Facts) {
         while let Some(agent) = self.next_behind(Index::Ranking) {
             let this = &facts.agents[agent];
             let key = self.ranking_key(facts, agent);
-            let group = self.group_with(this.cohort, self.hands[agent.index()].pace);
+            let group = self.group_of(agent, this.cohort);
             self.set_key(group, this.position as usize, key);
         }
     }
@@ -535,11 +644,12 @@ impl Fleet {
     /// Whether an agent is of this cohort and takes part in the rankings.
     pub(crate) fn takes_part(&self, facts: &Facts, agent: AgentRef, cohort: CohortRef) -> bool {
         let this = &facts.agents[agent];
-        let pace = self.hand(agent).pace;
-        let groups = &self.cohorts[cohort.index()].groups;
+        let Hand { pace, zone, .. } = *self.hand(agent);
+        let mut groups = self.cohorts[cohort.index()].groups.iter();
         this.cohort == cohort
-            && groups.iter().any(|group| {
-                group.pace == pace && group.ranking.key(this.position as usize) != ABSENT
+            && groups.any(|group| {
+                (group.pace, group.zone) == (pace, zone)
+                    && group.ranking.key(this.position as usize) != ABSENT
             })
     }
 
@@ -554,6 +664,9 @@ impl Fleet {
     /// How well an agent is placed for another task.
     pub(crate) fn ranking_key(&self, facts: &Facts, agent: AgentRef) -> i64 {
         let capabilities = &facts.config.capabilities;
+        if facts.forecasts.room.keeps(facts.agents[agent].id) {
+            return ABSENT; // Whatever it is kept for is placed there all the same.
+        }
         ranking_key(&facts.agents[agent], self.hand(agent), capabilities)
     }
 
@@ -561,15 +674,17 @@ impl Fleet {
     pub(crate) fn hide(&mut self, facts: &Facts, agent: AgentRef) {
         self.best_keys(facts);
         let this = &facts.agents[agent];
-        let group = self.group_with(this.cohort, self.hands[agent.index()].pace);
+        let group = self.group_of(agent, this.cohort);
         self.set_key(group, this.position as usize, ABSENT);
     }
 
     fn set_key(&mut self, group: GroupRef, position: usize, key: i64) {
         let cohort = group.cohort.index();
-        let groups = &mut self.cohorts[cohort].groups;
-        groups[group.at].ranking.set(position, key);
-        let best = groups.iter().map(|group| group.ranking.best_key()).max();
+        let CohortIndex { groups, heads, .. } = &mut self.cohorts[cohort];
+        let ranking = &mut groups[group.at].ranking;
+        ranking.set(position, key);
+        heads[group.at].key = ranking.best_key();
+        let best = heads.iter().map(|head| head.key).max();
         let best = best.unwrap_or(ABSENT);
         if self.best.key(cohort) != best {
             self.best.set(cohort, best);
@@ -595,7 +710,7 @@ impl Fleet {
                 any: queue.any_classes(),
             };
             let this = &facts.agents[agent];
-            let group = self.group_with(this.cohort, self.hands[agent.index()].pace);
+            let group = self.group_of(agent, this.cohort);
             let victims = &mut self.group_mut(group).victims;
             victims.set(this.position as usize, loot);
         }
@@ -606,7 +721,7 @@ impl Fleet {
         while let Some(agent) = self.next_behind(Index::Backlogs) {
             let this = &facts.agents[agent];
             let loot = backlog_loot(facts, this, self.hand(agent));
-            let group = self.group_with(this.cohort, self.hands[agent.index()].pace);
+            let group = self.group_of(agent, this.cohort);
             let backlogs = &mut self.group_mut(group).backlogs;
             backlogs.set(this.position as usize, loot);
         }
@@ -627,7 +742,7 @@ impl Fleet {
             let has_room = hand.room(this) > 0;
             let is_idle = has_room && hand.has_free_slot(this);
             let position = this.position as usize;
-            let group = self.group_with(this.cohort, self.hands[agent.index()].pace);
+            let group = self.group_of(agent, this.cohort);
             let index = self.group_mut(group);
             if index.roomy.contains(position) != has_room {
                 index.roomy.set(position, has_room);
@@ -682,6 +797,9 @@ impl Fleet {
                 fleet.backlogs(facts, group);
             }
         }
+        if self.paces != fresh.paces {
+            return Err("how fast agents are");
+        }
         if self.total_slots != fresh.total_slots || self.idle_count != fresh.idle_count {
             return Err("slots");
         }
@@ -702,7 +820,7 @@ impl Fleet {
                     ..
                 } = *hand;
                 let costs = (hand.queued_cost, hand.held_cost, hand.unknown_costs);
-                let speed = (hand.pace, hand.leaves_work);
+                let speed = (hand.pace, hand.is_uneven, hand.leaves_work);
                 (costs, speed, unstarted, large, awaited, capacity)
             };
             if counts(hand) != counts(other)
@@ -715,9 +833,12 @@ impl Fleet {
             if self.cohort(this.cohort).count != fresh.cohort(this.cohort).count {
                 return Err("an index over agents");
             }
-            let (pace, other_pace) = (hand.pace, other.pace);
-            let own = self.group_with(this.cohort, pace);
-            let theirs = fresh.group_with(this.cohort, other_pace);
+            let own = self.group_of(agent, this.cohort);
+            let theirs = fresh.group_of(agent, this.cohort);
+            let uneven = |fleet: &Self, at: GroupRef| fleet.cohort(at.cohort).heads[at.at].uneven;
+            if uneven(self, own) != uneven(fresh, theirs) {
+                return Err("how even agents are");
+            }
             let (index, other) = (&*self.group_mut(own), &*fresh.group_mut(theirs));
             let same = index.ranking.key(position) == other.ranking.key(position)
                 && index.roomy == other.roomy
@@ -733,6 +854,13 @@ impl Fleet {
         }
         Ok(())
     }
+}
+
+/// Whether an agent is known to be faster or slower with some skills than with others.
+fn is_uneven(agent: &Agent) -> bool {
+    let skills = agent.record.skills.iter();
+    let mut speeds = skills.filter_map(|record| record.speed);
+    speeds.any(|speed| !(0.8..=1.25).contains(&(speed / agent.record.speed)))
 }
 
 /// Amounts of nothing count as not there.

@@ -6,11 +6,10 @@
 //! those with a deadline (the earliest first) and urgent ones. An agent with a free slot takes the first of them
 //! that it may have, if that comes before the first of its own queue.
 //!
-//! The set is kept in one strand for each admission class: whoever may not have the first of a strand may have
-//! none of it. So an agent looks at the first of each strand and never further.
+//! The set is kept in one strand for each admission class and priority: whoever may not have the first of a strand may
+//! have none of it. So an agent looks at the first of each strand and never further.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use core::cmp::Reverse;
+use alloc::collections::BTreeSet;
 
 use loxley_model::{Priority, Time};
 
@@ -18,80 +17,60 @@ use crate::Scheduler;
 use crate::admission::Shares;
 use crate::facts::Facts;
 use crate::refs::{AdmissionClassRef, AgentRef, TaskRef};
-use crate::tasks::{NO_CHAIN, OrderKey};
+use crate::strand::Strands;
+use crate::tasks::{NO_CHAIN, Tasks};
 
 /// How many strands an agent is tried on: more classes than this wait for their queues' turn.
 const STRANDS_MAX: usize = 64;
 
-/// Where a task stands in the order of the fleet.
-type Place = (Reverse<Priority>, OrderKey, TaskRef);
-
-/// Tasks in that order.
-pub(crate) type InFleetOrder = BTreeSet<Place>;
-
 /// Queued tasks in the order in which the whole fleet should start them.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(crate) struct FleetOrder {
-    strands: BTreeMap<AdmissionClassRef, InFleetOrder>,
-    /// The first task of each strand, in order.
-    fronts: BTreeSet<(Place, AdmissionClassRef)>,
+    /// The lowest priority first.
+    levels: [Strands<AdmissionClassRef>; Priority::LEVELS],
+    len: usize,
 }
 
 impl FleetOrder {
     pub(crate) fn is_empty(&self) -> bool {
-        self.fronts.is_empty()
+        self.len == 0
     }
 
     /// A task came to a queue.
     pub(crate) fn insert(&mut self, facts: &Facts, task: TaskRef) {
-        if !is_ordered(facts, task) {
-            return;
-        }
-        let (place, class) = place_of(facts, task);
-        let strand = self.strands.entry(class).or_default();
-        let before = strand.first().copied();
-        strand.insert(place);
-        if before.is_none_or(|before| place < before) {
-            if let Some(before) = before {
-                self.fronts.remove(&(before, class));
-            }
-            self.fronts.insert((place, class));
+        if is_ordered(facts, task) {
+            let this = &facts.tasks[task];
+            self.levels[this.priority.index()].push(task, this, this.admission_class);
+            self.len += 1;
         }
     }
 
-    /// A task left its queue.
+    /// A task left its queue. Its stamp changes right after.
     pub(crate) fn remove(&mut self, facts: &Facts, task: TaskRef) {
-        if !is_ordered(facts, task) {
-            return;
-        }
-        let (place, class) = place_of(facts, task);
-        let strand = self.strands.get_mut(&class);
-        let strand = strand.expect("a queued task is in the order of the fleet");
-        strand.remove(&place);
-        if self.fronts.remove(&(place, class)) {
-            match strand.first() {
-                Some(next) => {
-                    self.fronts.insert((*next, class));
-                }
-                None => {
-                    self.strands.remove(&class);
-                }
-            }
+        if is_ordered(facts, task) {
+            let this = &facts.tasks[task];
+            let level = &mut self.levels[this.priority.index()];
+            level.remove(&facts.tasks, task, this.admission_class);
+            self.len -= 1;
         }
     }
 
-    /// The first task of each class, in order.
+    /// The first task of each priority and class, in order.
     fn fronts(&self) -> impl Iterator<Item = (TaskRef, AdmissionClassRef)> {
-        self.fronts
-            .iter()
-            .map(|((_, _, task), class)| (*task, *class))
+        self.levels.iter().rev().flat_map(Strands::fronts)
     }
-}
 
-fn place_of(facts: &Facts, task: TaskRef) -> (Place, AdmissionClassRef) {
-    let this = &facts.tasks[task];
-    let (priority, key) = this.fleet_order();
-    ((priority, key, task), this.admission_class)
+    /// Whether this is the order of the same tasks, as it should be.
+    pub(crate) fn agrees(&self, tasks: &Tasks, fresh: &Self) -> bool {
+        let all = |order: &Self| -> BTreeSet<TaskRef> {
+            let strands = order.levels.iter().flat_map(Strands::values);
+            strands.flat_map(|strand| strand.tasks(tasks)).collect()
+        };
+        self.len == fresh.len
+            && all(self) == all(fresh)
+            && self.fronts().eq(fresh.fronts())
+            && self.levels.iter().all(|level| level.fronts_agree(tasks))
+    }
 }
 
 /// Whether it matters when this task starts, compared with those on other queues.
@@ -139,8 +118,8 @@ impl Scheduler {
     }
 
     /// Whether an agent that would start this task at once may take it off another's queue. How often it
-    /// has moved does not count: it moves no more. What comes first stays with an agent that is faster; of what
-    /// that has, only the last is taken, by the rules of stealing.
+    /// has moved does not count: it moves no more. It stays with an agent that is faster, unless that is known to
+    /// end it later.
     fn may_be_taken(&self, task: TaskRef, agent: AgentRef) -> bool {
         let this = &self.facts.tasks[task];
         let owner = self.derived.fleet.hand(this.agent);
@@ -149,7 +128,7 @@ impl Scheduler {
         let is_free =
             !self.is_protected(this.priority) || (self.may_rescue() && !self.is_idle(this.agent));
         is_free
-            && !self.is_faster(this.agent, agent)
+            && !self.keeps_first(task, agent, this.agent)
             && owner.queue.len() > self.robbed_above()
             && self.has_room_for_loot(agent)
             && self.is_capable(class, self.facts.agents[agent].cohort)

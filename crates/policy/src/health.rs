@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 
-use loxley_model::DataKey;
+use loxley_model::{DataKey, TaskId};
 
 use crate::Scheduler;
 use crate::agents::Breaker;
@@ -41,6 +41,15 @@ impl Scheduler {
         let mut problems: Vec<Problem> = found.into_iter().flatten().collect();
         problems.sort_by_key(|problem| core::cmp::Reverse(problem.severity));
         problems
+    }
+
+    /// One of each class of tasks that no agent can do, the most urgent of its class.
+    #[must_use]
+    pub fn held_tasks(&self) -> Vec<TaskId> {
+        let capabilities = &self.derived.capabilities;
+        let classes = capabilities.held_classes().into_iter();
+        let first = classes.filter_map(|class| capabilities.held(class).next());
+        first.map(|task| self.facts.tasks[task].id).collect()
     }
 
     fn no_agents(&self, metrics: &Metrics) -> Option<Problem> {
@@ -203,7 +212,10 @@ impl Scheduler {
         (held > 0 && self.derived.fleet.len() > 0).then(|| Problem {
             severity: Severity::Critical,
             kind: ProblemKind::UnassignableTasks,
-            message: format!("{held} tasks wait for an agent that can do them"),
+            message: match held {
+                1 => "1 task waits for an agent that can do it".into(),
+                _ => format!("{held} tasks wait for an agent that can do them"),
+            },
             remedies: [
                 "register an agent with the skills and resources they need (explain names them)",
                 "relax what the tasks require",
@@ -222,7 +234,10 @@ impl Scheduler {
         (silent > 0).then(|| Problem {
             severity: Severity::Warning,
             kind: ProblemKind::AgentsSuspected,
-            message: format!("{silent} agents are silent"),
+            message: match silent {
+                1 => "1 agent is silent".into(),
+                _ => format!("{silent} agents are silent"),
+            },
             remedies: ["look at the agents and the network to them"].into(),
         })
     }
@@ -252,7 +267,10 @@ impl Scheduler {
         (dead > 0).then(|| Problem {
             severity: Severity::Warning,
             kind: ProblemKind::DeadLetters,
-            message: format!("{dead} tasks failed for good"),
+            message: match dead {
+                1 => "1 task failed for good".into(),
+                _ => format!("{dead} tasks failed for good"),
+            },
             remedies: ["mend the cause, then resubmit the dead letters"].into(),
         })
     }

@@ -5,7 +5,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use loxley_model::{
-    AgentId, AgentSpec, GroupId, JobId, JobSpec, Lease, Outcome, Span, TaskId, TaskSpec, UserId,
+    AgentId, AgentSpec, GroupId, JobId, JobSpec, Lease, Outcome, SkillId, Span, TaskId, TaskSpec,
+    UserId,
 };
 
 use crate::Config;
@@ -144,6 +145,13 @@ pub enum Input {
         completed: u64,
         /// Tasks it failed.
         failed: u64,
+    },
+    /// A skill that an agent earned was taken back.
+    SkillRevoked {
+        /// Whose.
+        agent: AgentId,
+        /// Which one.
+        skill: SkillId,
     },
     /// Somebody asked for a rebalancing pass now.
     RebalanceRequested,

@@ -1,4 +1,5 @@
-//! What outcomes teach: success and speed of each agent and each of its skills.
+//! What outcomes teach: success and speed of each agent, each of its skills and each kind of work
+//! ([`kind_outcomes`](crate::kind_outcomes)).
 //!
 //! A skill that an agent keeps failing is taken from it. After a while one task may try it again: a
 //! *probe*. If that works, the agent has its skill back; if not, it waits twice as long.
@@ -8,6 +9,8 @@ use alloc::vec::Vec;
 use loxley_model::{Outcome, SkillId, Span, Time};
 
 use crate::agents::{Agents, Breaker, Record};
+use crate::facts::Facts;
+use crate::kind_outcomes::UNTROUBLED;
 use crate::refs::{AgentRef, ClassRef, TaskRef};
 use crate::scheduler::report;
 use crate::timers::Alarm;
@@ -45,27 +48,28 @@ impl Scheduler {
         let speed = declared.filter(|_| succeeded && took > Span::ZERO);
         let speed = speed.map(|cost| (cost.0 as f64 / took.0 as f64).clamp(1e-3, 1e3));
         if let Some(speed) = speed {
-            record.speed = approach(record.speed, speed_step(record.speed, speed));
+            record.speed = learned_speed(record.speed, speed);
         }
+        self.note_outcome_of_kind(task, agent, succeeded);
+        let record = &mut self.facts.agents[agent].record;
         // Only the earliest finish asks how fast an agent is at a single skill. Without it, there is
         // mostly nothing to be learned of single skills.
         let matching = self.facts.config.capabilities.matching_strategy;
         let speed = speed.filter(|_| matching == Matching::EarliestFinish);
-        if succeeded && speed.is_none() && !record.is_troubled {
+        let teaches_nothing = succeeded && speed.is_none() && !record.is_troubled;
+        record.is_troubled |= !succeeded;
+        let class = self.facts.tasks[task].admission_class;
+        let skills = &self.facts.classes.class_of_admission(class).skills;
+        let is_trial = !skills.is_empty() && self.is_trial(agent, skills);
+        if teaches_nothing && !is_trial {
             return self.agent_learned(agent);
         }
-        record.is_troubled |= !succeeded;
-        let skills = self
-            .facts
-            .classes
-            .class_of_admission(self.facts.tasks[task].admission_class)
-            .skills
-            .clone();
+        let skills = skills.clone();
         for skill in skills.iter() {
             let record = self.facts.agents[agent].record.skill_mut(skill);
             if let Some(speed) = speed {
                 let known = record.speed.unwrap_or(speed);
-                record.speed = Some(approach(known, speed_step(known, speed)));
+                record.speed = Some(learned_speed(known, speed));
             }
             record.failures_in_a_row = if succeeded {
                 0
@@ -76,14 +80,35 @@ impl Scheduler {
             let tripped = record.breaker == Breaker::Closed
                 && self.facts.config.learning.breaker_failures > 0
                 && record.failures_in_a_row >= self.facts.config.learning.breaker_failures
-                && self.facts.agents[agent].skills.contains(skill);
+                && self.facts.agents[agent].has_skill(skill);
             if on_probe && succeeded {
                 self.restore_skill(agent, skill, actions);
             } else if (on_probe && !succeeded) || tripped {
                 self.suspend(agent, skill, actions);
             }
         }
+        if is_trial {
+            self.note_trial(agent, &skills, succeeded, actions);
+        }
         self.agent_learned(agent);
+    }
+
+    /// Notes how an agent did at a kind of work, where that says more than how it does at everything.
+    fn note_outcome_of_kind(&mut self, task: TaskRef, agent: AgentRef, succeeded: bool) {
+        let kind = self.facts.tasks[task].kind;
+        let is_troubled = self.facts.agents[agent].record.success_rate() < UNTROUBLED;
+        let half_life = self.facts.config.learning.half_life;
+        let Facts {
+            classes,
+            agents,
+            now,
+            ..
+        } = &mut self.facts;
+        let outcomes = &mut classes.kind_at_mut(kind).outcomes;
+        let lists = !succeeded || is_troubled;
+        if lists || !outcomes.is_empty() {
+            outcomes.add(agents, agent, succeeded, lists, (*now, half_life));
+        }
     }
 
     fn suspend(&mut self, agent: AgentRef, skill: SkillId, actions: &mut Vec<Action>) {
@@ -122,7 +147,7 @@ impl Scheduler {
         self.marks.release_held();
     }
 
-    fn change_cohort(&mut self, agent: AgentRef) {
+    pub(crate) fn change_cohort(&mut self, agent: AgentRef) {
         self.leave_cohort(agent);
         self.join_cohort(agent);
         self.mark_agent(agent);
@@ -217,13 +242,20 @@ impl Scheduler {
 }
 
 fn has_now(agents: &Agents, agent: AgentRef, skill: SkillId) -> bool {
-    agents[agent].skills.contains(skill) && !agents[agent].record.is_suspended(skill)
+    agents[agent].has_skill(skill) && !agents[agent].record.is_suspended(skill)
 }
 
-/// What one task tells of a speed, given what is known: no more than a factor of about two in either direction. One
-/// cost that was declared ten times too high must not make an agent look three times as fast.
-fn speed_step(known: f64, seen: f64) -> f64 {
-    seen.clamp(known * 0.25, known * 1.75)
+/// What is known of a speed after one more task: at most a seventh more or less. One cost that was declared ten times too
+/// high must not make an agent look three times as fast. Up and down count alike, as factors: else an agent whose tasks
+/// take longer and shorter than expected in turns would seem to get faster all the time.
+fn learned_speed(known: f64, seen: f64) -> f64 {
+    const FACTOR_MAX: f64 = 1.75;
+    let factor = |times: f64| 1.0 + (times.min(FACTOR_MAX) - 1.0) * STEP;
+    if seen >= known {
+        known * factor(seen / known)
+    } else {
+        known / factor(known / seen)
+    }
 }
 
 fn approach(old: f64, new: f64) -> f64 {
@@ -237,11 +269,48 @@ fn decay(record: &mut Record, now: Time, half_life: Span) {
     if half_life == Span::ZERO || elapsed.0 <= half_life.0 >> 10 {
         return;
     }
-    let halvings = i32::try_from(elapsed.0 / half_life.0).unwrap_or(64).min(64);
-    let rest = (elapsed.0 % half_life.0) as f64 / half_life.0 as f64;
-    let whole = 1.0 / (1_u128 << halvings) as f64;
-    let factor = whole * (1.0 - rest / 2.0);
+    let factor = decay_factor(elapsed, half_life);
     record.successes *= factor;
     record.failures *= factor;
     record.decayed_at = now;
+}
+
+/// How much what was learned so long ago still counts: half after each half-life, linearly in between.
+pub(crate) fn decay_factor(elapsed: Span, half_life: Span) -> f64 {
+    if half_life == Span::ZERO {
+        return 1.0;
+    }
+    let halvings = i32::try_from(elapsed.0 / half_life.0).unwrap_or(64).min(64);
+    let rest = (elapsed.0 % half_life.0) as f64 / half_life.0 as f64;
+    let whole = 1.0 / (1_u128 << halvings) as f64;
+    whole * (1.0 - rest / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_learned_speed_moves_toward_the_truth_from_both_sides_and_stays_there() {
+        for truth in [0.1, 0.5, 1.0, 3.0, 40.0] {
+            let mut known = 1.0;
+            for _ in 0..100 {
+                let before: f64 = known;
+                known = learned_speed(known, truth);
+                assert!((known - truth).abs() <= (before - truth).abs());
+                assert!((0.86..=1.16).contains(&(known / before)), "{known}");
+            }
+            assert!((known / truth - 1.0).abs() < 0.001, "{known} of {truth}");
+        }
+    }
+
+    #[test]
+    fn tasks_that_take_longer_and_shorter_in_turns_make_nobody_faster() {
+        let mut known = 1.0;
+        for _ in 0..1_000 {
+            known = learned_speed(known, 5.0);
+            known = learned_speed(known, 0.2);
+        }
+        assert!((0.8..=1.2).contains(&known), "{known}");
+    }
 }

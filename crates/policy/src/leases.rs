@@ -87,6 +87,10 @@ impl Scheduler {
         }
         if outcome == Outcome::Succeeded {
             self.facts.classes.kind_at_mut(kind).durations.add(took);
+            if self.facts.config.forecast.enabled {
+                let class = self.facts.tasks[task].admission_class;
+                self.facts.forecasts.served(class, took);
+            }
         }
         self.drop_lease(task, held);
         // With the first copy gone, a second one has taken its place.

@@ -9,6 +9,7 @@
 extern crate alloc;
 
 mod action;
+mod added;
 mod admission;
 mod agents;
 mod by_hand;
@@ -18,16 +19,20 @@ mod config;
 mod dependencies;
 mod derived;
 mod dispatch;
+mod earning;
 mod endings;
 mod explain;
 mod facts;
 mod faster;
 mod fleet;
 mod fleet_order;
+mod forecast;
 mod health;
 mod id_table;
 mod input;
 mod jobs;
+mod kept_room;
+mod kind_outcomes;
 mod learning;
 mod leases;
 mod limits;
@@ -37,14 +42,17 @@ mod metrics;
 mod paged;
 mod placement;
 mod positions;
+mod promising;
 mod queue;
 mod rebalance;
 mod refs;
 mod reload;
 mod scheduler;
+mod self_tuning;
 mod settle;
 mod stealing;
 mod stragglers;
+mod strand;
 mod submission;
 mod task_classes;
 mod tasks;
@@ -54,14 +62,18 @@ mod transitions;
 mod view;
 
 pub use action::{Action, CancelReason, Ending, InputError, Reason, Report, SubmitError};
+pub use added::{AddedRules, Earning, SnapshotAdditions};
 pub use config::{
     Capabilities, Config, Guards, HealthRules, Heartbeats, Learning, Matching, MetricsRules,
     Performance, Prefetch, PriorityRules, Quotas, Speculation, Strategy, Thresholds, WorkStealing,
 };
 pub use facts::{Snapshot, SnapshotError};
+pub use forecast::ForecastRules;
 pub use input::{Input, Leftovers, Selection, Taking, Vitals};
+pub use kept_room::ForecastState;
 pub use scheduler::Scheduler;
+pub use self_tuning::{Bounds, SelfTuning};
 pub use view::{
     AgentLoad, AgentStatus, Counts, Explanation, Liveness, Metrics, Obstacle, Place, Problem,
-    ProblemKind, Remedy, Severity, TaskStatus, UtilizationSample,
+    ProblemKind, Remedy, Severity, TaskStatus, UserStatus, UtilizationSample, WorkForecast,
 };

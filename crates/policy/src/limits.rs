@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use loxley_model::{GroupId, UserId};
 
 use crate::refs::{AgentRef, UserRef};
+use crate::view::UserStatus;
 
 /// What was set for groups and users.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -62,12 +63,23 @@ impl Limits {
         }
     }
 
+    /// Who somebody is to those outside.
+    pub(crate) fn user_id(&self, user: UserRef) -> UserId {
+        self.users[user.index()].id
+    }
+
     pub(crate) fn user_count(&self) -> usize {
         self.users.len()
     }
 
     fn weight(&self, user: UserRef) -> u64 {
         u64::from(self.users[user.index()].weight)
+    }
+
+    /// Who this is, and the weight that was set.
+    pub(crate) fn user(&self, user: UserRef) -> (UserId, u32) {
+        let this = &self.users[user.index()];
+        (this.id, this.weight)
     }
 
     /// Every agent that somebody was turned away as.
@@ -225,6 +237,22 @@ impl Loads {
     pub(crate) fn group_has_room(&self, limits: &Limits, group: GroupId) -> bool {
         let limit = limits.limit(group);
         limit.is_none_or(|limit| self.group_running(group) < limit)
+    }
+
+    /// What every user who ever submitted something, or was given a weight, has now.
+    pub(crate) fn users(&self, limits: &Limits, slots: u64) -> impl Iterator<Item = UserStatus> {
+        let users = limits.users.iter().zip(&self.users).enumerate();
+        users.map(move |(at, (user, load))| UserStatus {
+            user: user.id,
+            weight: user.weight,
+            live: load.live,
+            queued: load.queued,
+            running: load.running,
+            share: match load.live {
+                0 => 0,
+                _ => self.share(limits, UserRef::new(at), slots),
+            },
+        })
     }
 
     pub(crate) fn user_running(&self, user: UserRef) -> u32 {

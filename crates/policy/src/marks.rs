@@ -236,6 +236,16 @@ impl Scheduler {
             self.marks.urgent.push(task);
             self.marks.set(Kind::MakeWay);
         }
-        self.mark_agent(agent);
+        // With its slots taken, it binds at most what comes first: that is as before, unless this one does.
+        if self.is_idle(agent)
+            || self
+                .derived
+                .fleet
+                .hand(agent)
+                .queue
+                .is_alone_on_top(priority)
+        {
+            self.mark_agent(agent);
+        }
     }
 }

@@ -220,11 +220,28 @@ impl Scheduler {
                 self.facts.now + self.facts.config.heartbeats.suspect_after,
             );
             self.marks.release_held();
+            self.ask_back_again(agent, actions);
             // What lies in its hands can be asked back again.
             self.marks.ask_back();
         }
         self.agent_learned(agent);
         self.mark_agent(agent);
+    }
+
+    /// An agent is back, perhaps over another connection: what it was asked to give back may not have reached it, and
+    /// whoever waits for that would wait for ever. It is asked again; what has begun meanwhile, it keeps.
+    fn ask_back_again(&self, agent: AgentRef, actions: &mut Vec<Action>) {
+        for held in self.derived.fleet.hand(agent).in_hand() {
+            let task = &self.facts.tasks[held.task];
+            if task.lease == held.lease && task.is_retracting() {
+                actions.push(Action::Retract {
+                    task: task.id,
+                    agent: self.facts.agents[agent].id,
+                    lease: held.lease,
+                    running: false,
+                });
+            }
+        }
     }
 
     /// The driver knows that an agent cannot be reached: no need to wait for its next heartbeat. It was
@@ -311,6 +328,7 @@ impl Scheduler {
     }
 
     fn set_liveness(&mut self, agent: AgentRef, liveness: Liveness) {
+        self.release_agent(agent);
         self.facts.agents[agent].liveness = liveness;
         self.derived.fleet.agent_changed(&self.facts, agent);
         if liveness == Liveness::Suspected {
@@ -333,6 +351,7 @@ impl Scheduler {
     }
 
     pub(crate) fn leave_cohort(&mut self, agent: AgentRef) {
+        self.release_agent(agent);
         let this = &self.facts.agents[agent];
         let (cohort, position) = (this.cohort, this.position as usize);
         self.derived.fleet.leave_cohort(cohort, position, agent);

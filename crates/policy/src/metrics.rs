@@ -6,7 +6,7 @@ use loxley_model::{AgentId, Span, TaskId, Time};
 
 use crate::config::MetricsRules;
 use crate::tasks::State;
-use crate::view::{AgentLoad, AgentStatus, Counts, Metrics, UtilizationSample};
+use crate::view::{AgentLoad, AgentStatus, Counts, Metrics, UserStatus, UtilizationSample};
 use crate::{Ending, Scheduler};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -186,7 +186,7 @@ impl Scheduler {
             submitted: totals.submitted,
             waiting: live.waiting,
             queued: live.queued,
-            running: live.running,
+            running: live.running(),
             held: live.held,
             finished: totals.finished,
             failed: totals.failed,
@@ -222,6 +222,12 @@ impl Scheduler {
         })
     }
 
+    /// Everybody who ever submitted something or was given a weight.
+    pub fn users(&self) -> impl Iterator<Item = UserStatus> {
+        let slots = self.derived.fleet.total_slots;
+        self.derived.loads.users(&self.facts.limits, slots)
+    }
+
     /// Since when a task that an agent has not started could have been.
     #[must_use]
     pub fn ready_since(&self, id: TaskId) -> Option<Time> {
@@ -234,7 +240,7 @@ impl Scheduler {
     pub fn agent_status(&self, id: AgentId) -> Option<AgentStatus> {
         let place = self.derived.fleet.find(id)?;
         let (agent, hand) = (&self.facts.agents[place], self.derived.fleet.hand(place));
-        let skills = agent.skills.iter();
+        let skills = agent.all_skills();
         Some(AgentStatus {
             agent: id,
             incarnation: agent.incarnation,
@@ -243,6 +249,7 @@ impl Scheduler {
             suspended: skills
                 .filter(|skill| agent.record.is_suspended(*skill))
                 .collect(),
+            earned: agent.added.earned.iter().collect(),
             success_rate: agent.record.success_rate(),
             total_completed: agent.record.completed,
             total_failed: agent.record.failed,

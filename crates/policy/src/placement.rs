@@ -2,14 +2,17 @@
 
 use alloc::vec::Vec;
 
-use loxley_model::{AgentId, DataKey, Span};
+use loxley_model::{AgentId, DataKey, SkillSet, Span, Time};
 
 use crate::agents::Agent;
+use crate::cache_warm::FEW_AGENTS;
 use crate::config::Capabilities;
 use crate::derived::Derived;
+use crate::facts::Facts;
 use crate::faster::expected_wait;
-use crate::fleet::{Change, Hand};
-use crate::refs::{AgentRef, ClassRef, TaskRef};
+use crate::fleet::{Change, Fleet, GroupRef, Hand};
+use crate::promising::Promising;
+use crate::refs::{AgentRef, ClassRef, CohortRef, KindRef, TaskRef};
 use crate::scheduler::report;
 use crate::timers::Alarm;
 use crate::tournament::ABSENT;
@@ -27,8 +30,15 @@ const THROTTLE_WEIGHT: i64 = MILLION / 2;
 /// What having all slots taken takes off: just enough to decide between equals.
 const BUSY_WEIGHT: i64 = MILLION / 1_000;
 
-/// How many agents of a cohort that are about equally fast are compared when the expected finish decides.
-const CANDIDATES: usize = 4;
+/// How many agents of a cohort that are about equally fast are looked into when the expected finish decides.
+const CANDIDATES: u32 = 4;
+
+/// How many agents are looked into for one task: each takes a look at what it has in hand and on a short queue.
+const LOOKS_MAX: u32 = 12;
+
+/// The same in a large fleet, where many are about as good, and what they have is not in any cache: of each group only
+/// the one that its index names.
+const LOOKS_MAX_OF_MANY: u32 = 2;
 
 impl Scheduler {
     /// Finds a place for a task that may run: an agent's queue, or the list of held tasks.
@@ -38,7 +48,11 @@ impl Scheduler {
         avoid: Option<AgentRef>,
         actions: &mut Vec<Action>,
     ) {
-        let Some((agent, reason)) = self.choose(task, avoid) else {
+        let mut chosen = self.choose(task, avoid);
+        if chosen.is_none() && !self.facts.forecasts.room.is_empty() && self.release_capable(task) {
+            chosen = self.choose(task, avoid);
+        }
+        let Some((agent, reason)) = chosen else {
             return self.hold_visibly(task, actions);
         };
         let crowds = matches!(reason, Reason::Score(_) | Reason::EarliestFinish(_))
@@ -64,7 +78,13 @@ impl Scheduler {
         {
             return Some((agent, Reason::Probe(skill)));
         }
-        self.choose_freely(task, avoid)
+        let free = self.choose_freely(task, avoid);
+        if !self.facts.forecasts.room.is_empty()
+            && let Some(agent) = self.kept_for(task, free.map(|(agent, _)| agent), avoid)
+        {
+            return Some((agent, Reason::KeptFree));
+        }
+        free
     }
 
     /// Who of all capable agents should get the task, and why; not the one to avoid, if there is
@@ -99,9 +119,51 @@ impl Scheduler {
         match self.facts.config.capabilities.matching_strategy {
             Matching::EarliestFinish => self.earliest_finish(task, class),
             Matching::BestFit | Matching::Exact | Matching::Fallback => {
-                self.best_score(task, class, avoid)
+                let (agent, reason) = self.best_score(task, class, avoid)?;
+                let in_time = self.in_time_elsewhere(task, class, agent);
+                Some(in_time.unwrap_or((agent, reason)))
             }
         }
+    }
+
+    /// A score does not know deadlines: where the agent that it names would be late, another of the best placed ones
+    /// that would not be.
+    fn in_time_elsewhere(
+        &mut self,
+        task: TaskRef,
+        class: ClassRef,
+        chosen: AgentRef,
+    ) -> Option<(AgentRef, Reason)> {
+        let deadline = self.facts.tasks[task].deadline();
+        if deadline == Time::MAX {
+            return None;
+        }
+        let Derived {
+            capabilities,
+            fleet,
+            ..
+        } = &mut self.derived;
+        let capable = capabilities.capable(&self.facts, fleet, class);
+        fleet.best_keys(&self.facts);
+        let mut errand = Errand::new(&self.facts, fleet, task, class);
+        // Where a score decides, agents of all speeds are in one group.
+        (errand.looks, errand.of_each, errand.alike) = (LOOKS_MAX, CANDIDATES, false);
+        let cohort = self.facts.agents[chosen].cohort;
+        let share = capable.iter().find(|(capable, _)| *capable == cohort);
+        errand.ask(chosen, share?.1);
+        let is_in_time = |finish: Span| self.facts.now + finish <= deadline;
+        if errand.best.is_some_and(|(finish, _)| is_in_time(finish)) {
+            return None;
+        }
+        for (cohort, skill_match) in capable {
+            for group in fleet.groups(*cohort) {
+                if errand.looks > 0 {
+                    errand.ask_best_of(group, *skill_match);
+                }
+            }
+        }
+        let (finish, agent) = errand.best.filter(|(finish, _)| is_in_time(*finish))?;
+        Some((agent, Reason::EarliestFinish(self.facts.now + finish)))
     }
 
     /// The agent that the job names, if it still can.
@@ -141,19 +203,69 @@ impl Scheduler {
                 (score, cohort) = (other, Some(*candidate));
             }
         }
-        let agent = fleet.best_of(&self.facts, cohort?)?;
-        if let Some(locality) = self.facts.tasks[task].locality()
-            && let Some((holder, held)) = self.holder_score(locality.key, class)
-            && held > score
-            && avoid != Some(holder)
-        {
-            return Some((holder, Reason::Score(held)));
+        let (agent, score) = match self.best_at_kind(task, class) {
+            Some(best) => best,
+            None => (self.derived.fleet.best_of(&self.facts, cohort?)?, score),
+        };
+        let mut best = (score, agent);
+        if let Some(locality) = self.facts.tasks[task].locality() {
+            let holder = self.holder_score(locality.key, task, class);
+            let near = self.near_score(locality.key, task, class);
+            for (agent, score) in holder.into_iter().chain(near) {
+                if score > best.0 && avoid != Some(agent) {
+                    best = (score, agent);
+                }
+            }
         }
+        let (score, agent) = best;
         Some((agent, Reason::Score(score)))
     }
 
+    /// The agent near the one that holds this data that has the highest score for a task that wants it.
+    fn near_score(
+        &mut self,
+        data: DataKey,
+        task: TaskRef,
+        class: ClassRef,
+    ) -> Option<(AgentRef, i64)> {
+        let holder = self.derived.fleet.find(*self.facts.locations.get(&data)?)?;
+        let zone = self.facts.agents[holder].added.zone?;
+        let rules = &self.facts.config;
+        let bonus = rules.capabilities.locality_bonus * rules.added.near_share;
+        let bonus = (bonus * MILLION as f64) as i64;
+        let kind = self.facts.tasks[task].kind;
+        let capable = self.capable(class).to_vec();
+        self.derived.fleet.best_keys(&self.facts);
+        let fleet = &self.derived.fleet;
+        let mut best: Option<(AgentRef, i64)> = None;
+        for (cohort, skill_match) in capable {
+            let members = &self.facts.agents.cohort(cohort).members;
+            for group in fleet
+                .groups(cohort)
+                .filter(|group| fleet.zone(*group) == Some(zone))
+            {
+                let ranking = fleet.ranking(group);
+                let Some(position) = ranking.best() else {
+                    continue;
+                };
+                let agent = members[position].expect("only members are ranked");
+                let history = self.history_at_kind(kind, agent);
+                let score = skill_match + ranking.best_key() + history + bonus;
+                if best.is_none_or(|(_, other)| score > other) {
+                    best = Some((agent, score));
+                }
+            }
+        }
+        best
+    }
+
     /// The agent that holds this data, with its score for a task that wants it.
-    fn holder_score(&self, data: DataKey, class: ClassRef) -> Option<(AgentRef, i64)> {
+    fn holder_score(
+        &self,
+        data: DataKey,
+        task: TaskRef,
+        class: ClassRef,
+    ) -> Option<(AgentRef, i64)> {
         let fleet = &self.derived.fleet;
         let holder = fleet.find(*self.facts.locations.get(&data)?)?;
         let cohort = self.facts.agents[holder].cohort;
@@ -161,72 +273,80 @@ impl Scheduler {
         let skill_match = known.share(&self.facts, fleet, class, cohort)?;
         let key = fleet.ranking_key(&self.facts, holder);
         let bonus = (self.facts.config.capabilities.locality_bonus * MILLION as f64) as i64;
-        (key != ABSENT).then(|| (holder, skill_match + key + bonus))
+        let history = self.history_at_kind(self.facts.tasks[task].kind, holder);
+        (key != ABSENT).then(|| (holder, skill_match + key + history + bonus))
     }
 
+    /// What it adds to the score of an agent that it does better at a kind of work than at everything; less than nothing
+    /// if it does worse.
+    fn history_at_kind(&self, kind: KindRef, agent: AgentRef) -> i64 {
+        let rules = &self.facts.config.capabilities;
+        let as_a_whole = self.facts.agents[agent].record.success_rate();
+        let success = self.facts.success_at(kind, agent, as_a_whole);
+        let success = success.filter(|_| rules.consider_history);
+        let score = |rate: f64| (rate * rules.history_weight * MILLION as f64) as i64;
+        success.map_or(0, |success| score(success) - score(as_a_whole))
+    }
+
+    /// Who has the highest score, where some agents are known to do better or worse at this kind of work than at
+    /// everything; nothing where none is. These are looked at one by one, and of the others the best of each cohort.
+    fn best_at_kind(&mut self, task: TaskRef, class: ClassRef) -> Option<(AgentRef, i64)> {
+        let kind = self.facts.tasks[task].kind;
+        let outcomes = &self.facts.classes.kind_at(kind).outcomes;
+        if outcomes.is_empty() || !self.facts.config.capabilities.consider_history {
+            return None;
+        }
+        let listed: Vec<AgentRef> = outcomes.agents(&self.facts.agents).collect();
+        let capable = self.capable(class).to_vec();
+        self.derived.fleet.best_keys(&self.facts);
+        let (facts, fleet) = (&self.facts, &self.derived.fleet);
+        let mut best: Option<(i64, AgentRef)> = None;
+        let mut compare = |score: i64, agent: AgentRef| {
+            if best.is_none_or(|(other, _)| score > other) {
+                best = Some((score, agent));
+            }
+        };
+        for (cohort, skill_match) in &capable {
+            let members = &facts.agents.cohort(*cohort).members;
+            for group in fleet.groups(*cohort) {
+                fleet.ranking(group).visit_best_first(&mut |position, key| {
+                    let agent = members[position].expect("only members are ranked");
+                    let is_listed = listed.contains(&agent);
+                    if !is_listed {
+                        compare(skill_match + key, agent);
+                    }
+                    is_listed
+                });
+            }
+        }
+        for agent in listed {
+            let cohort = facts.agents[agent].cohort;
+            let found = capable.iter().find(|(capable, _)| *capable == cohort);
+            if let Some((_, skill_match)) = found
+                && fleet.takes_part(facts, agent, cohort)
+            {
+                let key = fleet.ranking_key(facts, agent) + self.history_at_kind(kind, agent);
+                compare(skill_match + key, agent);
+            }
+        }
+        best.map(|(score, agent)| (agent, score))
+    }
+
+    /// The agent that is expected to finish a task first. Of each group of agents that are about equally fast one
+    /// stands for all: these are compared by what the indexes tell, and only the most promising are looked into.
     fn earliest_finish(&mut self, task: TaskRef, class: ClassRef) -> Option<(AgentRef, Reason)> {
-        let facts = &self.facts;
         let Derived {
             capabilities,
             fleet,
             ..
         } = &mut self.derived;
-        fleet.best_keys(facts);
-        let fleet = &*fleet;
-        let this = &facts.tasks[task];
-        let (cost, skills) = (this.queue_cost(), &facts.classes.class_at(class).skills);
-        let data = this.locality().map(|locality| {
-            let holder = facts.locations.get(&locality.key);
-            (holder.and_then(|id| fleet.find(*id)), locality.transfer)
-        });
-        let mut best: Option<(u64, AgentRef)> = None;
-        let mut compare = |agent: AgentRef, skill_match: i64| {
-            let this = &facts.agents[agent];
-            let transfer = match data {
-                Some((holder, transfer)) if holder != Some(agent) => transfer,
-                _ => Span::ZERO,
-            };
-            let share = skill_match as f64 / MILLION as f64;
-            let speed = this.record.speed_for(skills) * share * (1.0 - this.throttle);
-            let run = cost.mul_f64(1.0 / speed.max(1e-6));
-            let wait = expected_wait(facts, fleet.hand(agent), this, task);
-            let finish = wait.saturating_add(run.0).saturating_add(transfer.0);
-            if best.is_none_or(|(other, _)| finish < other) {
-                best = Some((finish, agent));
-            }
-            wait
-        };
-        for (cohort, skill_match) in capabilities.capable(facts, fleet, class) {
-            let members = &facts.agents.cohort(*cohort).members;
-            // Whoever has the data is compared, however long its queue is.
-            let holder = data.and_then(|(holder, _)| holder);
-            if let Some(holder) = holder.filter(|holder| fleet.takes_part(facts, *holder, *cohort))
-            {
-                compare(holder, *skill_match);
-            }
-            for group in fleet.groups(*cohort) {
-                let ranking = fleet.ranking(group);
-                let Some(first) = ranking.best() else {
-                    continue;
-                };
-                let first = members[first].expect("only members are ranked");
-                let hand = fleet.hand(first);
-                // Who can begin at once is as good as any other, and long queues tell themselves whose is shortest.
-                if compare(first, *skill_match) == 0 || hand.has_long_queue() {
-                    continue;
-                }
-                let mut seen = 0;
-                ranking.visit_best_first(&mut |position, _| {
-                    if seen == CANDIDATES {
-                        return false;
-                    }
-                    seen += 1;
-                    let agent = members[position].expect("only members are ranked");
-                    compare(agent, *skill_match) > 0
-                });
-            }
-        }
-        best.map(|(finish, agent)| (agent, Reason::EarliestFinish(facts.now + Span(finish))))
+        let capable = capabilities.capable(&self.facts, fleet, class);
+        fleet.best_keys(&self.facts);
+        let mut errand = Errand::new(&self.facts, fleet, task, class);
+        errand.ask_holder(capable);
+        errand.ask_promising(&fleet.promising(errand.cost, capable));
+        let (finish, agent) = errand.best?;
+        Some((agent, Reason::EarliestFinish(self.facts.now + finish)))
     }
 
     fn hold_visibly(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
@@ -278,6 +398,155 @@ impl Scheduler {
     }
 }
 
+/// How long the queues of a group are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queues {
+    Short,
+    /// The shortest is many times what its agent has in hand. Such queues tell themselves whose is shortest: what the
+    /// indexes told is all there is to know.
+    Long,
+}
+
+/// A task that goes to whoever is expected to finish it first.
+struct Errand<'a> {
+    facts: &'a Facts,
+    fleet: &'a Fleet,
+    task: TaskRef,
+    cost: Span,
+    skills: &'a SkillSet,
+    /// Who has its data, as far as anybody knows, and how long it takes to bring it to another.
+    data: Option<(Option<AgentRef>, Span)>,
+    /// How many more agents may be looked into.
+    looks: u32,
+    /// And how many of one group.
+    of_each: u32,
+    /// Whether those of a group are about equally fast.
+    alike: bool,
+    /// Whether agents are known to do well or badly at this kind of work, and that counts.
+    knows_success: bool,
+    /// The earliest finish so far.
+    best: Option<(Span, AgentRef)>,
+}
+
+impl<'a> Errand<'a> {
+    fn new(facts: &'a Facts, fleet: &'a Fleet, task: TaskRef, class: ClassRef) -> Self {
+        let (this, many) = (&facts.tasks[task], fleet.len() > FEW_AGENTS);
+        let data = this.locality().map(|locality| {
+            let holder = facts.locations.get(&locality.key);
+            (holder.and_then(|id| fleet.find(*id)), locality.transfer)
+        });
+        let outcomes = &facts.classes.kind_at(this.kind).outcomes;
+        let knows_success = facts.config.capabilities.consider_history && !outcomes.is_empty();
+        Self {
+            facts,
+            fleet,
+            task,
+            cost: this.queue_cost(),
+            skills: &facts.classes.class_at(class).skills,
+            data,
+            looks: if many { LOOKS_MAX_OF_MANY } else { LOOKS_MAX },
+            of_each: if many && !knows_success {
+                1
+            } else {
+                CANDIDATES
+            },
+            alike: true,
+            knows_success,
+            best: None,
+        }
+    }
+
+    /// Whoever has the data is asked, however long its queue is.
+    fn ask_holder(&mut self, capable: &[(CohortRef, i64)]) {
+        let Some((Some(holder), _)) = self.data else {
+            return;
+        };
+        let cohort = self.facts.agents[holder].cohort;
+        let share = capable.iter().find(|(capable, _)| *capable == cohort);
+        if let Some((_, skill_match)) = share
+            && self.fleet.takes_part(self.facts, holder, cohort)
+        {
+            self.ask(holder, *skill_match);
+        }
+    }
+
+    /// Asks the best placed of each group, the most promising first.
+    fn ask_promising(&mut self, promising: &Promising) {
+        let are_known = promising.iter().all(|group| !group.is_uneven);
+        for group in promising.iter() {
+            let is_late = self.best.is_some_and(|(finish, _)| group.run >= finish);
+            if self.looks == 0 || (is_late && !group.is_uneven) {
+                continue; // Nobody there would be done earlier, even if it could begin at once.
+            }
+            let queues = self.ask_best_of(group.at, group.skill_match);
+            let is_plain = self.data.is_none() && !self.knows_success;
+            if queues == Queues::Long && are_known && is_plain {
+                return;
+            }
+        }
+    }
+
+    /// Asks the best placed of a group. If they are alike, until one can begin at once: that is as good as any other.
+    fn ask_best_of(&mut self, group: GroupRef, skill_match: i64) -> Queues {
+        let members = &self.facts.agents.cohort(group.cohort).members;
+        let ranking = self.fleet.ranking(group);
+        let member = |position: usize| members[position].expect("only members are ranked");
+        let Some(first) = ranking.best().map(member) else {
+            return Queues::Short;
+        };
+        let is_good = self.ask(first, skill_match);
+        if self.alike && self.fleet.hand(first).has_long_queue() {
+            return Queues::Long;
+        }
+        if !(is_good && self.alike) && self.of_each > 1 {
+            let mut seen = 0;
+            ranking.visit_best_first(&mut |position, _| {
+                seen += 1;
+                let is_good = match seen {
+                    1 => is_good,
+                    _ => self.ask(member(position), skill_match),
+                };
+                seen < self.of_each && self.looks > 0 && !(is_good && self.alike)
+            });
+        }
+        Queues::Short
+    }
+
+    /// What is known of an agent's success at this kind of work, where that counts.
+    fn success_at(&self, agent: AgentRef) -> Option<f64> {
+        let kind = self.facts.tasks[self.task].kind;
+        let known = self.facts.success_at(kind, agent, 1.0);
+        known.filter(|_| self.knows_success)
+    }
+
+    /// Reckons when an agent would have finished the task. Returns whether it could begin at once and nothing is known
+    /// against it, which is as good as any other.
+    fn ask(&mut self, agent: AgentRef, skill_match: i64) -> bool {
+        self.looks = self.looks.saturating_sub(1);
+        let this = &self.facts.agents[agent];
+        let transfer = match self.data {
+            Some((Some(holder), _)) if holder == agent => Span::ZERO,
+            Some((Some(holder), transfer)) if self.fleet.are_near(holder, agent) => {
+                transfer.mul_f64(1.0 - self.facts.config.added.near_share)
+            }
+            Some((_, transfer)) => transfer,
+            None => Span::ZERO,
+        };
+        let share = skill_match as f64 / MILLION as f64;
+        // Who fails at this kind of work has to try more often.
+        let success = self.success_at(agent);
+        let speed = this.record.speed_for(self.skills) * share * (1.0 - this.throttle);
+        let speed = speed * success.unwrap_or(1.0);
+        let run = self.cost.mul_f64(1.0 / speed.max(1e-6));
+        let wait = expected_wait(self.facts, self.fleet.hand(agent), this, self.task);
+        let finish = Span(wait).saturating_add(run).saturating_add(transfer);
+        if self.best.is_none_or(|(other, _)| finish < other) {
+            self.best = Some((finish, agent));
+        }
+        wait == 0 && success.is_none()
+    }
+}
+
 impl Capabilities {
     /// Whether an agent with this key, or a lower one, surely has at least `len` queued tasks. Where the
     /// key alone cannot tell, the answer is no.
@@ -295,6 +564,11 @@ pub(crate) fn ranking_key(agent: &Agent, hand: &Hand, capabilities: &Capabilitie
         return ABSENT;
     }
     if capabilities.matching_strategy == Matching::EarliestFinish {
+        let in_hand = u64::from(hand.len());
+        if hand.queue.is_empty() && in_hand < u64::from(agent.slots) {
+            // It can begin at once; among those that can, whoever has more slots free.
+            return -(((in_hand << 10) / u64::from(agent.slots)) as i64);
+        }
         // What it has in hand is half done, as far as one can tell without a clock.
         let ahead = hand.queued_cost.saturating_add(hand.held_cost / 2);
         let ahead = u64::try_from(ahead).unwrap_or(u64::MAX);

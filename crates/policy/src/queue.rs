@@ -14,23 +14,16 @@
 //! one of an admission class may have none of it, so from then on only the ends of strands are looked at. Tasks
 //! that moved often enough (*settled*) have strands of their own, which thieves pass over at first.
 //! Whether a level is split makes no difference to what is found, only to how long that takes.
-//!
-//! A strand is a sorted double-ended queue, since most tasks arrive in order, beside a sorted set for
-//! those that do not: retries, moved tasks, tasks put back. Leaving the middle of a strand only makes
-//! its entry stale; entries are compared with the task's stamp when they come to an end.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use loxley_model::Priority;
 
 use crate::refs::{AdmissionClassRef, TaskRef};
-use crate::tasks::{OrderKey, Task, Tasks};
+use crate::strand::{Search, Strand, Strands};
+use crate::tasks::{Task, Tasks};
 use crate::tournament::ClassBits;
-
-/// So many tasks are passed over before a level is split.
-const PASSED_OVER_MAX: usize = 32;
 
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
@@ -57,12 +50,7 @@ struct Level {
 const _: () = assert!(size_of::<Level>() == 128);
 
 /// A level in strands of one sort each.
-#[derive(Debug, Default)]
-struct Split {
-    strands: BTreeMap<Sort, SortedStrand>,
-    /// The first task of each strand, in order.
-    fronts: BTreeSet<(OrderKey, TaskRef, Sort)>,
-}
+type Split = Strands<Sort>;
 
 /// What the entries of a strand have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,52 +69,6 @@ impl Sort {
 
     fn free(self) -> ClassBits {
         ClassBits::from(!self.settled) << self.class_bit
-    }
-}
-
-#[derive(Debug)]
-#[repr(C)]
-struct Strand {
-    sorted: VecDeque<Entry>,
-    /// What did not arrive in order; none at all for most strands.
-    strays: Option<Box<Strays>>,
-    len: u32,
-    /// The greatest key in the sorted part, or greater.
-    last_key: OrderKey,
-}
-
-/// A strand of one sort, with its first task.
-#[derive(Debug, Default)]
-struct SortedStrand {
-    strand: Strand,
-    front: Option<(OrderKey, TaskRef)>,
-}
-
-type Strays = BTreeSet<(OrderKey, Entry)>;
-
-impl Default for Strand {
-    fn default() -> Self {
-        Self {
-            sorted: VecDeque::new(),
-            strays: None,
-            len: 0,
-            last_key: OrderKey::LEAST,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
-    task: TaskRef,
-    stamp: u32,
-}
-
-impl Entry {
-    fn new(task: TaskRef, this: &Task) -> Self {
-        Self {
-            task,
-            stamp: this.stamp,
-        }
     }
 }
 
@@ -203,7 +145,7 @@ impl Queue {
     /// Has the level that comes next fetched from memory.
     pub(crate) fn touch(&self) {
         if let Some(level) = self.top() {
-            core::hint::black_box((level.mixed.len, level.free));
+            core::hint::black_box((level.mixed.len(), level.free));
         }
     }
 
@@ -212,10 +154,10 @@ impl Queue {
     pub(crate) fn look_ahead(&self, tasks: &Tasks) {
         const AHEAD: usize = 8;
         let Some(level) = self.top() else { return };
-        let soon = &level.mixed.sorted;
+        let soon = level.mixed.likely();
         if soon.len().is_multiple_of(AHEAD) {
-            for entry in soon.iter().take(AHEAD) {
-                tasks.touch(entry.task);
+            for task in soon.take(AHEAD) {
+                tasks.touch(task);
             }
         }
     }
@@ -223,15 +165,20 @@ impl Queue {
     /// The task that probably comes next. Only to have it fetched from memory: it may be stale.
     pub(crate) fn likely_next(&self) -> Option<TaskRef> {
         let level = self.top()?;
-        let front = level.split.as_ref().and_then(|split| split.fronts.first());
-        let mixed = || level.mixed.sorted.front().map(|entry| entry.task);
-        front.map(|(_, task, _)| *task).or_else(mixed)
+        let front = level.split.as_ref().and_then(|split| split.fronts().next());
+        let mixed = || level.mixed.likely().next();
+        front.map(|(task, _)| task).or_else(mixed)
     }
 
     /// The priority of what comes next.
     pub(crate) fn highest_priority(&self) -> Option<Priority> {
         let index = self.occupied.checked_ilog2()?;
         Priority::all().nth(index as usize)
+    }
+
+    /// Whether the one task of this priority comes before all others.
+    pub(crate) fn is_alone_on_top(&self, priority: Priority) -> bool {
+        self.highest_priority() == Some(priority) && self.top().is_some_and(Level::has_one)
     }
 
     /// The highest level with tasks.
@@ -304,25 +251,15 @@ impl Queue {
         let covers = |(level, fresh): (&Level, &Level)| {
             fresh.free & !level.free == 0 && fresh.any & !level.any == 0
         };
-        let keyed = |task: TaskRef| (tasks[task].key(), task);
-        let fronts_are_first = |level: &Level| {
-            let strands = level.split.iter().flat_map(|split| &split.strands);
-            let firsts = strands.map(|(sort, sorted)| {
-                let first = sorted.strand.tasks(tasks).map(keyed).min();
-                (first == sorted.front)
-                    .then_some(first)
-                    .flatten()
-                    .map(|(key, task)| (key, task, *sort))
-            });
-            let firsts: Option<BTreeSet<_>> = firsts.collect();
-            let noted = level.split.as_ref().map(|split| &split.fronts);
-            noted.is_none_or(|noted| firsts.as_ref() == Some(noted))
+        let fronts_agree = |level: &Level| {
+            let split = level.split.as_ref();
+            split.is_none_or(|split| split.fronts_agree(tasks))
         };
         self.len == fresh.len
             && self.occupied == fresh.occupied
             && self.in_order(tasks) == fresh.in_order(tasks)
             && self.levels().zip(fresh.levels()).all(covers)
-            && self.levels().all(fronts_are_first)
+            && self.levels().all(fronts_agree)
     }
 
     /// What the tasks cost that would come before this one; nothing if there are too many to look at. How the queue
@@ -346,7 +283,7 @@ impl Queue {
         let above = above.flat_map(Level::strands);
         let beside = self.levels().skip(priority.index()).take(1);
         let beside = beside.flat_map(Level::strands);
-        above.map(|strand| strand.len as usize).sum::<usize>()
+        above.map(|strand| strand.len() as usize).sum::<usize>()
             + beside
                 .flat_map(|s| s.tasks(tasks))
                 .filter(|t| tasks[*t].key() < key)
@@ -369,20 +306,27 @@ fn is_preferred(tasks: &Tasks, newest_first: bool, task: TaskRef, other: TaskRef
 }
 
 impl Level {
+    fn has_one(&self) -> bool {
+        match &self.split {
+            None => self.mixed.len() == 1,
+            Some(split) => split.has_one(),
+        }
+    }
+
     fn is_empty(&self) -> bool {
-        self.mixed.len == 0 && self.split.is_none()
+        self.mixed.len() == 0 && self.split.is_none()
     }
 
     fn strands(&self) -> impl Iterator<Item = &Strand> {
-        let split = self.split.iter().flat_map(|split| split.strands.values());
-        core::iter::once(&self.mixed).chain(split.map(|sorted| &sorted.strand))
+        let split = self.split.iter().flat_map(|split| split.values());
+        core::iter::once(&self.mixed).chain(split)
     }
 
     fn push(&mut self, task: TaskRef, this: &Task, sort: Sort) {
         self.free |= sort.free();
         self.any |= sort.any();
         match &mut self.split {
-            None => self.mixed.push(this.key(), Entry::new(task, this)),
+            None => self.mixed.push(task, this),
             Some(split) => split.push(task, this, sort),
         }
     }
@@ -390,14 +334,14 @@ impl Level {
     fn remove(&mut self, tasks: &Tasks, task: TaskRef, sort: Sort) {
         let Some(split) = &mut self.split else {
             self.mixed.remove(tasks, task);
-            if self.mixed.len == 0 {
+            if self.mixed.len() == 0 {
                 (self.free, self.any) = (0, 0);
             }
             return;
         };
         if split.remove(tasks, task, sort) {
-            (self.free, self.any) = split.classes();
-            if split.strands.is_empty() {
+            (self.free, self.any) = classes(split);
+            if split.is_empty() {
                 self.split = None;
             }
         }
@@ -419,9 +363,9 @@ impl Level {
                 Search::PassedOverMany => self.split_up(tasks, sort_of),
             }
         }
-        self.split
-            .as_ref()?
-            .first(&mut |sort| admits(sort.admission_class))
+        first_of(self.split.as_ref()?, &mut |sort| {
+            admits(sort.admission_class)
+        })
     }
 
     fn loot(
@@ -449,7 +393,7 @@ impl Level {
         if order.newest_first {
             split.last(tasks, &mut takes)
         } else {
-            split.first(&mut takes)
+            first_of(split, &mut takes)
         }
     }
 
@@ -461,281 +405,20 @@ impl Level {
         for task in all {
             split.push(task, &tasks[task], sort_of(&tasks[task]));
         }
-        (self.free, self.any) = split.classes();
+        (self.free, self.any) = classes(&split);
         self.split = Some(Box::new(split));
     }
 }
 
-impl Split {
-    fn push(&mut self, task: TaskRef, this: &Task, sort: Sort) {
-        let key = this.key();
-        let strand = self.strands.entry(sort).or_default();
-        let is_first = match strand.front {
-            Some((first, front)) if key < first => {
-                self.fronts.remove(&(first, front, sort));
-                true
-            }
-            front => front.is_none(),
-        };
-        if is_first {
-            strand.front = Some((key, task));
-            self.fronts.insert((key, task, sort));
-        }
-        strand.strand.push(key, Entry::new(task, this));
-    }
-
-    /// Takes a task out; true if its strand is gone with it.
-    fn remove(&mut self, tasks: &Tasks, task: TaskRef, sort: Sort) -> bool {
-        let strand = self
-            .strands
-            .get_mut(&sort)
-            .expect("a queued task is on its agent's queue");
-        strand.strand.remove(tasks, task);
-        let Some((key, first)) = strand.front.filter(|(_, first)| *first == task) else {
-            return false;
-        };
-        self.fronts.remove(&(key, first, sort));
-        strand.front = strand.strand.front_without(tasks, task);
-        match strand.front {
-            Some((key, first)) => {
-                self.fronts.insert((key, first, sort));
-                false
-            }
-            None => {
-                self.strands.remove(&sort);
-                true
-            }
-        }
-    }
-
-    /// The first task of all strands that `takes` agrees to.
-    fn first(&self, takes: &mut impl FnMut(Sort) -> bool) -> Option<TaskRef> {
-        let taken = self.fronts.iter().find(|(_, _, sort)| takes(*sort));
-        taken.map(|(_, task, _)| *task)
-    }
-
-    /// The last task of all strands that `takes` agrees to.
-    fn last(&mut self, tasks: &Tasks, takes: &mut impl FnMut(Sort) -> bool) -> Option<TaskRef> {
-        let taken = self.strands.iter_mut().filter(|(sort, _)| takes(**sort));
-        let lasts = taken.filter_map(|(_, strand)| strand.strand.back(tasks));
-        lasts.max_by_key(|task| tasks[*task].key())
-    }
-
-    /// The classes of what is not settled, and of all.
-    fn classes(&self) -> (ClassBits, ClassBits) {
-        let sorts = self.strands.keys();
-        sorts.fold((0, 0), |(free, any), sort| {
-            (free | sort.free(), any | sort.any())
-        })
-    }
+/// The classes of what is not settled, and of all.
+fn classes(split: &Split) -> (ClassBits, ClassBits) {
+    split.keys().fold((0, 0), |(free, any), sort| {
+        (free | sort.free(), any | sort.any())
+    })
 }
 
-/// What came of looking for a task from one end of a strand.
-enum Search {
-    Found(TaskRef),
-    Nothing,
-    PassedOverMany,
-}
-
-impl Strand {
-    fn push(&mut self, key: OrderKey, entry: Entry) {
-        if self.last_key < key {
-            self.last_key = key;
-            self.sorted.push_back(entry);
-        } else {
-            self.strays.get_or_insert_default().insert((key, entry));
-        }
-        self.len += 1;
-    }
-
-    /// Takes an entry out. In the middle of the sorted part it stays behind: the task's stamp is about
-    /// to change, which makes the entry stale.
-    fn remove(&mut self, tasks: &Tasks, task: TaskRef) {
-        let entry = Entry::new(task, &tasks[task]);
-        if self.strays.is_none() || !self.remove_stray(tasks[task].key(), entry) {
-            if self.sorted.front() != Some(&entry) {
-                self.trim_front(tasks);
-            }
-            if self.sorted.front() == Some(&entry) {
-                self.sorted.pop_front();
-            } else if self.sorted.back() == Some(&entry) {
-                self.sorted.pop_back();
-            }
-        }
-        self.len -= 1;
-        if self.len == 0 {
-            self.become_empty();
-        } else if self.sorted.len() > 2 * self.len as usize + 16 {
-            self.sorted.retain(|e| *e != entry && is_fresh(tasks, *e));
-        }
-    }
-
-    /// Forgets what is stale. A little memory is kept for the next task.
-    fn become_empty(&mut self) {
-        const KEPT: usize = 8;
-        if self.sorted.capacity() > KEPT {
-            self.sorted = VecDeque::new();
-        }
-        self.sorted.clear();
-        self.last_key = OrderKey::LEAST;
-    }
-
-    fn strays(&self) -> impl DoubleEndedIterator<Item = &(OrderKey, Entry)> {
-        self.strays.iter().flat_map(|strays| strays.iter())
-    }
-
-    fn remove_stray(&mut self, key: OrderKey, entry: Entry) -> bool {
-        let Some(strays) = &mut self.strays else {
-            return false;
-        };
-        let removed = strays.remove(&(key, entry));
-        if strays.is_empty() {
-            self.strays = None;
-        }
-        removed
-    }
-
-    /// The first task from one end that `accepts` agrees to.
-    fn find(
-        &mut self,
-        tasks: &Tasks,
-        from_back: bool,
-        accepts: &mut impl FnMut(&Task) -> bool,
-    ) -> Search {
-        if self.len == 0 {
-            return Search::Nothing;
-        }
-        if from_back {
-            self.trim_back(tasks);
-        } else {
-            self.trim_front(tasks);
-        }
-        if self.strays.is_none() {
-            let fresh = self
-                .sorted
-                .iter()
-                .copied()
-                .filter(|entry| is_fresh(tasks, *entry));
-            return if from_back {
-                search(tasks, fresh.rev(), accepts)
-            } else {
-                search(tasks, fresh, accepts)
-            };
-        }
-        if let Some(entry) = if from_back {
-            self.back_entry(tasks)
-        } else {
-            self.front_entry(tasks)
-        } && accepts(&tasks[entry.task])
-        {
-            return Search::Found(entry.task);
-        }
-        // Both parts matter further in: their ends are merged.
-        let mut merged: Vec<(OrderKey, Entry)> = Vec::new();
-        let fresh = self.sorted.iter().filter(|entry| is_fresh(tasks, **entry));
-        let keyed = |entry: &Entry| (tasks[entry.task].key(), *entry);
-        let strays = self.strays().copied();
-        // One more than may be passed over tells that there are more.
-        const ENOUGH: usize = PASSED_OVER_MAX + 2;
-        if from_back {
-            merged.extend(fresh.rev().take(ENOUGH).map(keyed));
-            merged.extend(strays.rev().take(ENOUGH));
-            merged.sort_unstable_by_key(|(key, _)| core::cmp::Reverse(*key));
-        } else {
-            merged.extend(fresh.take(ENOUGH).map(keyed));
-            merged.extend(strays.take(ENOUGH));
-            merged.sort_unstable_by_key(|(key, _)| *key);
-        }
-        let merged = merged.into_iter().map(|(_, entry)| entry);
-        search(tasks, merged, accepts)
-    }
-
-    fn front_entry(&self, tasks: &Tasks) -> Option<Entry> {
-        let sorted = self
-            .sorted
-            .front()
-            .map(|entry| (tasks[entry.task].key(), *entry));
-        sorted
-            .into_iter()
-            .chain(self.strays().next().copied())
-            .min()
-            .map(|(_, entry)| entry)
-    }
-
-    fn back_entry(&self, tasks: &Tasks) -> Option<Entry> {
-        let sorted = self
-            .sorted
-            .back()
-            .map(|entry| (tasks[entry.task].key(), *entry));
-        sorted
-            .into_iter()
-            .chain(self.strays().next_back().copied())
-            .max()
-            .map(|(_, entry)| entry)
-    }
-
-    /// The first task, after `gone` was taken out: its entry may still be there, with the stamp of
-    /// before.
-    fn front_without(&mut self, tasks: &Tasks, gone: TaskRef) -> Option<(OrderKey, TaskRef)> {
-        while self
-            .sorted
-            .front()
-            .is_some_and(|entry| entry.task == gone || !is_fresh(tasks, *entry))
-        {
-            self.sorted.pop_front();
-        }
-        self.front_entry(tasks)
-            .map(|entry| (tasks[entry.task].key(), entry.task))
-    }
-
-    fn back(&mut self, tasks: &Tasks) -> Option<TaskRef> {
-        self.trim_back(tasks);
-        self.back_entry(tasks).map(|entry| entry.task)
-    }
-
-    fn trim_front(&mut self, tasks: &Tasks) {
-        while self
-            .sorted
-            .front()
-            .is_some_and(|entry| !is_fresh(tasks, *entry))
-        {
-            self.sorted.pop_front();
-        }
-    }
-
-    fn trim_back(&mut self, tasks: &Tasks) {
-        while self
-            .sorted
-            .back()
-            .is_some_and(|entry| !is_fresh(tasks, *entry))
-        {
-            self.sorted.pop_back();
-        }
-    }
-
-    fn tasks(&self, tasks: &Tasks) -> impl Iterator<Item = TaskRef> {
-        let sorted = self.sorted.iter().filter(|entry| is_fresh(tasks, **entry));
-        let strays = self.strays().map(|(_, entry)| entry);
-        sorted.chain(strays).map(|entry| entry.task)
-    }
-}
-
-fn search(
-    tasks: &Tasks,
-    entries: impl Iterator<Item = Entry>,
-    accepts: &mut impl FnMut(&Task) -> bool,
-) -> Search {
-    for (passed_over, entry) in entries.enumerate() {
-        if passed_over > PASSED_OVER_MAX {
-            return Search::PassedOverMany;
-        }
-        if accepts(&tasks[entry.task]) {
-            return Search::Found(entry.task);
-        }
-    }
-    Search::Nothing
-}
-
-fn is_fresh(tasks: &Tasks, entry: Entry) -> bool {
-    tasks.stamp(entry.task) == Some(entry.stamp)
+/// The first task of all strands that `takes` agrees to.
+fn first_of(split: &Split, takes: &mut impl FnMut(Sort) -> bool) -> Option<TaskRef> {
+    let taken = split.fronts().find(|(_, sort)| takes(*sort));
+    taken.map(|(task, _)| task)
 }

@@ -8,9 +8,14 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use loxley_model::ZoneId;
+
 use crate::refs::{AgentRef, ClassRef, CohortRef, TaskRef};
 use crate::scheduler::report;
 use crate::{Action, Reason, Report, Scheduler};
+
+/// The idle agents of each cohort and zone.
+type Idle = BTreeMap<(CohortRef, Option<ZoneId>), Vec<AgentRef>>;
 
 impl Scheduler {
     /// One pass: moves up to `max_steal_per_cycle` tasks if the fleet is out of balance.
@@ -161,13 +166,16 @@ impl Scheduler {
         busy.into_iter().map(|(_, agent)| agent).collect()
     }
 
-    /// The idle agents of each cohort, the shortest queue last.
-    fn idle_by_cohort(&self) -> BTreeMap<CohortRef, Vec<AgentRef>> {
+    /// The idle agents of each cohort and zone, the shortest queue last.
+    fn idle_by_cohort(&self) -> Idle {
         let threshold = self.facts.config.thresholds.idle_threshold;
-        let mut idle: BTreeMap<CohortRef, Vec<AgentRef>> = BTreeMap::new();
+        let mut idle = Idle::new();
         for (agent, this) in self.facts.agents.iter() {
-            if this.is_alive() && self.queue_at(agent) < threshold {
-                idle.entry(this.cohort).or_default().push(agent);
+            let is_kept = self.facts.forecasts.room.keeps(this.id);
+            if this.is_alive() && !is_kept && self.queue_at(agent) < threshold {
+                idle.entry((this.cohort, this.added.zone))
+                    .or_default()
+                    .push(agent);
             }
         }
         for agents in idle.values_mut() {
@@ -177,28 +185,26 @@ impl Scheduler {
     }
 
     /// A task of a busy agent and an idle agent that can do it.
-    fn next_move(
-        &mut self,
-        busy: AgentRef,
-        idle: &mut BTreeMap<CohortRef, Vec<AgentRef>>,
-    ) -> Option<(TaskRef, AgentRef)> {
+    fn next_move(&mut self, busy: AgentRef, idle: &mut Idle) -> Option<(TaskRef, AgentRef)> {
         let threshold = self.facts.config.thresholds.idle_threshold;
-        let mut chosen: Option<(u32, TaskRef, AgentRef)> = None;
-        for (cohort, agents) in idle.iter_mut() {
+        let home = self.facts.agents[busy].added.zone;
+        // The shortest queue, and of equally short ones a near one.
+        let mut chosen: Option<((u32, bool), TaskRef, AgentRef)> = None;
+        for ((cohort, zone), agents) in idle.iter_mut() {
             let is_idle = |agent: &AgentRef| self.queue_at(*agent) < threshold;
             while agents.pop_if(|agent| !is_idle(agent)).is_some() {}
             let Some(target) = agents.last().copied().filter(|target| *target != busy) else {
                 continue;
             };
-            let len = self.queue_at(target);
-            if chosen.is_some_and(|(other, ..)| other <= len) {
+            let rank = (self.queue_at(target), *zone != home);
+            if chosen.is_some_and(|(other, ..)| other <= rank) {
                 continue;
             }
             let task = self.movable(busy, *cohort);
             if let Some(task) =
                 task.filter(|task| self.leaves_queued(*task, target, busy).is_none())
             {
-                chosen = Some((len, task, target));
+                chosen = Some((rank, task, target));
             }
         }
         chosen.map(|(_, task, target)| (task, target))

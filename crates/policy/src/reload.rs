@@ -9,7 +9,7 @@ use crate::derived::Derived;
 use crate::refs::TaskRef;
 use crate::task_classes::AdmissionTraits;
 use crate::timers::Alarm;
-use crate::{Config, Scheduler};
+use crate::{Config, Scheduler, SelfTuning};
 
 impl Scheduler {
     /// Puts a new configuration in force. No task is lost and none changes its place in the order.
@@ -24,6 +24,7 @@ impl Scheduler {
             new.priority.high_priority_threshold != old.priority.high_priority_threshold;
         let queues_differ = classes_differ || new.guards.max_moves != old.guards.max_moves;
         let heartbeats_differ = new.heartbeats != old.heartbeats;
+        let forecasts_differ = new.forecast != old.forecast;
         let rebalance = new.thresholds.rebalance_interval;
         let sample = new.metrics.utilization_sample_interval;
         if rebalance != old.thresholds.rebalance_interval {
@@ -43,11 +44,19 @@ impl Scheduler {
         } else {
             self.derived.fleet.note_new_rules(&self.facts);
         }
+        if forecasts_differ {
+            self.restart_forecasts();
+        }
         for agent in self.facts.agents.refs() {
             self.requeue_what_it_cannot_do(agent);
             self.mark_agent(agent);
         }
         self.marks.release_held();
+    }
+
+    /// What self-tuning may do, as it was when a snapshot was stored without it. No decision depends on it.
+    pub fn set_self_tuning(&mut self, rules: SelfTuning) {
+        self.facts.config.self_tuning = rules;
     }
 
     /// Replaces a periodic alarm by one with another period.

@@ -160,6 +160,7 @@ impl Scheduler {
                 completed,
                 failed,
             } => self.recall(agent, completed, failed, actions),
+            Input::SkillRevoked { agent, skill } => self.revoke_skill(agent, skill, actions),
             Input::RebalanceRequested => self.rebalance(actions),
             Input::Tick => self.tick(actions),
             Input::ConfigChanged(config) => self.change_config(*config),
@@ -233,6 +234,7 @@ impl Scheduler {
                     self.begin_probing(agent, skill);
                 }
             }
+            Alarm::Forecast => self.look_ahead(actions),
             Alarm::Retry(task) => self.retry_due(task),
             Alarm::Deadline(task) => self.deadline_due(task, actions),
             Alarm::HoldLimit(task) => self.hold_limit_due(task, actions),
@@ -273,7 +275,7 @@ impl Scheduler {
             agent.filter(|agent| agent.incarnation == incarnation)
         };
         timers.sweep(|at, alarm| match alarm {
-            Alarm::Rebalance | Alarm::Sample => true,
+            Alarm::Rebalance | Alarm::Sample | Alarm::Forecast => true,
             Alarm::Liveness(id, incarnation)
             | Alarm::StealAgain(id, incarnation)
             | Alarm::LookAgain(id, incarnation)

@@ -208,7 +208,7 @@ impl Scheduler {
                     from = position + 1;
                     if self.take_from_others(agent, actions) {
                         self.mark_agent(agent);
-                    } else if !self.derived.index.has_demanding() {
+                    } else if self.are_alike() {
                         // What one of them may not have, none of them may.
                         break;
                     }
@@ -217,8 +217,16 @@ impl Scheduler {
         }
     }
 
+    /// Whether agents with the same skills and resources may have the same tasks.
+    fn are_alike(&self) -> bool {
+        !self.derived.index.has_demanding() && self.facts.forecasts.room.is_empty()
+    }
+
     /// Another task may be asked back: for whoever is idle and waits for that.
     fn ask_back_for_idle(&mut self, actions: &mut Vec<Action>) {
+        if self.derived.fleet.idle_count(&self.facts) == 0 {
+            return;
+        }
         for cohort in (0..self.facts.agents.cohorts().len()).map(CohortRef::new) {
             for group in self.derived.fleet.groups(cohort) {
                 let mut from = 0;
@@ -227,7 +235,7 @@ impl Scheduler {
                 {
                     from = position + 1;
                     let asked = self.ask_back_for(agent, actions);
-                    if asked == Some(false) && !self.derived.index.has_demanding() {
+                    if asked == Some(false) && self.are_alike() {
                         // What one of them may not have, none of them may.
                         break;
                     }
@@ -245,6 +253,7 @@ impl Scheduler {
         let mut bind =
             |this: &mut Self, shares| this.start_own(agent, shares, Binding::AheadOfTime, actions);
         while self.room(agent) > 0
+            && self.is_within_agent_share(agent)
             && (bind(self, shares) || (shares == Shares::Enforced && bind(self, Shares::Ignored)))
         {
         }

@@ -8,17 +8,22 @@ use core::cmp::Reverse;
 
 use loxley_balance::Delay;
 use loxley_model::{AgentId, Priority, Span};
+use smallvec::SmallVec;
 
 use crate::admission::{Admission, Bar, Shares};
 use crate::derived::Derived;
 use crate::facts::sort_of;
 use crate::faster::ASKED_MAX;
+use crate::fleet::GroupRef;
 use crate::queue::StealOrder;
 use crate::refs::{AgentRef, CohortRef, TaskRef};
 use crate::tasks::State;
 use crate::timers::Alarm;
 use crate::tournament::{ClassBits, Reach};
 use crate::{Action, Scheduler};
+
+/// A near queue is robbed before one elsewhere, unless that is more than so many times as long.
+const FAR_FACTOR: u32 = 2;
 
 /// By which rules something is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,8 +184,12 @@ impl Scheduler {
             leaves,
         } = search;
         let mut left = LeftToFaster::default();
-        for cohort in (0..self.facts.agents.cohorts().len()).map(CohortRef::new) {
-            for group in self.derived.fleet.groups(cohort) {
+        let [near, far] = self.groups_by_distance(thief);
+        for (is_far, groups) in [(false, near), (true, far)] {
+            if is_far && best.is_some() {
+                above = above.saturating_mul(FAR_FACTOR);
+            }
+            for group in groups {
                 let victims = self.derived.fleet.victims(&self.facts, group);
                 let all = victims.best();
                 if all.queue_len <= above || !all.has(appetite, reach) {
@@ -221,6 +230,19 @@ impl Scheduler {
             self.look_again_after(thief, patience);
         }
         (best, spare)
+    }
+
+    /// All groups of agents: those in the zone of an agent, and the others.
+    fn groups_by_distance(&self, agent: AgentRef) -> [SmallVec<[GroupRef; 4]>; 2] {
+        let fleet = &self.derived.fleet;
+        let home = fleet.hand(agent).zone;
+        let mut groups = [SmallVec::new(), SmallVec::new()];
+        for cohort in (0..self.facts.agents.cohorts().len()).map(CohortRef::new) {
+            for group in fleet.groups(cohort) {
+                groups[usize::from(fleet.zone(group) != home)].push(group);
+            }
+        }
+        groups
     }
 
     fn was_just_robbed(&self, victim: AgentRef) -> bool {
@@ -274,10 +296,14 @@ impl Scheduler {
             return None;
         }
         let appetite = self.appetite_of(thief);
-        let (mut above, mut best) = (0, None);
+        let (mut above, mut best) = (0_u32, None);
         let mut left = LeftToFaster::default();
-        for cohort in (0..self.facts.agents.cohorts().len()).map(CohortRef::new) {
-            for group in self.derived.fleet.groups(cohort) {
+        let [near, far] = self.groups_by_distance(thief);
+        for (is_far, groups) in [(false, near), (true, far)] {
+            if is_far && best.is_some() {
+                above = above.saturating_mul(FAR_FACTOR);
+            }
+            for group in groups {
                 let backlogs = core::mem::take(self.derived.fleet.backlogs(&self.facts, group));
                 left.asked = 0;
                 let longest = backlogs.longest(appetite, Reach::Any, above, &mut |position| {
@@ -317,7 +343,7 @@ impl Scheduler {
             // The group and the user already count this task: moving it changes nothing there.
             let bar = self.bar(thief, this.admission_class, Shares::Ignored);
             (self.may_rescue() || !self.is_protected(this.priority))
-                && !matches!(bar, Some(Bar::Room | Bar::Reserved))
+                && !matches!(bar, Some(Bar::Room | Bar::Reserved | Bar::Kept))
                 && self.is_capable(class, self.facts.agents[thief].cohort)
         };
         self.unstarted(holder)
@@ -413,7 +439,10 @@ impl Scheduler {
                             return Err("an agent idles beside a queued task that it could start");
                         }
                     }
-                    State::Leased if robbed && !matches!(bar, Some(Bar::Room | Bar::Reserved)) => {
+                    State::Leased
+                        if robbed
+                            && !matches!(bar, Some(Bar::Room | Bar::Reserved | Bar::Kept)) =>
+                    {
                         let holder = &self.facts.agents[task.agent];
                         let hand = self.derived.fleet.hand(task.agent);
                         let limit = self.facts.config.performance.max_concurrent_steals;

@@ -207,7 +207,8 @@ impl Scheduler {
 
     fn is_within_budget(&self) -> bool {
         let counts = &self.derived.counts;
-        let budget = self.facts.config.speculation.budget * counts.running as f64;
+        // What merely lies at an agent does not run.
+        let budget = self.facts.config.speculation.budget * counts.started as f64;
         f64::from(counts.copies) < budget.max(1.0)
     }
 

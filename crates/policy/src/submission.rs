@@ -300,6 +300,7 @@ impl Scheduler {
         if costs.is_empty() {
             for (position, spec) in (0..).zip(specs) {
                 let task = self.insert_task(owner, spec, position, 0);
+                self.count_arrival(task);
                 self.mark_ready(task, None);
             }
             return;
@@ -310,7 +311,16 @@ impl Scheduler {
             .collect();
         self.put_in_order(&mut places);
         for task in places {
+            self.count_arrival(task);
             self.mark_ready(task, None);
+        }
+    }
+
+    /// A task may run for the first time: that counts for the forecast of its like.
+    fn count_arrival(&mut self, task: TaskRef) {
+        if self.facts.config.forecast.enabled {
+            let class = self.facts.tasks[task].admission_class;
+            self.facts.forecasts.arrived(class);
         }
     }
 
@@ -355,8 +365,8 @@ impl Scheduler {
         for (position, spec) in (0..).zip(specs) {
             let chain = checked.chains.get(position as usize).copied();
             let place = self.insert_task(owner, spec, position, chain.unwrap_or(0));
-            if let Some(deadline) = spec.deadline {
-                self.watch_deadline(place, deadline, actions);
+            if spec.deadline.is_some() {
+                self.watch_deadline(place, actions);
             }
             places.push(place);
         }
@@ -374,10 +384,10 @@ impl Scheduler {
         chain: u64,
     ) -> TaskRef {
         let kind = self.derived.index.kind(&mut self.facts.classes, &spec.kind);
-        let admission_class = self.admission_class_for(kind, spec.priority, user, spec.cost);
         let likely = spec
             .cost
             .or_else(|| self.facts.classes.kind_at(kind).durations.median());
+        let admission_class = self.admission_class_for(kind, spec.priority, user, likely);
         self.facts.arrivals += 1;
         let dependents = if self.facts.orphans.is_empty() {
             NO_EDGE
@@ -479,6 +489,7 @@ impl Scheduler {
     /// Nothing keeps this task from being placed any more.
     pub(crate) fn make_ready(&mut self, task: TaskRef) {
         self.facts.tasks[task].since = self.facts.now;
+        self.count_arrival(task);
         self.mark_ready(task, None);
     }
 

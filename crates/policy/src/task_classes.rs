@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 
 use loxley_model::{GroupId, Resources, SkillSet, Span, TaskKind};
 
+use crate::kind_outcomes::KindOutcomes;
 use crate::refs::{AdmissionClassRef, ClassRef, KindRef, UserRef};
 use crate::tournament::ClassBits;
 
@@ -23,6 +24,9 @@ use crate::tournament::ClassBits;
 pub(crate) struct Kind {
     pub(crate) spec: Arc<TaskKind>,
     pub(crate) durations: Durations,
+    /// Which agents do worse, or better, at it than at everything.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub(crate) outcomes: KindOutcomes,
 }
 
 /// What tells admission classes of one kind apart.
@@ -183,6 +187,7 @@ impl ClassIndex {
         let new = Kind {
             spec: Arc::clone(spec),
             durations: Durations::default(),
+            outcomes: KindOutcomes::default(),
         };
         let kind = match self.unused_place(classes) {
             Some(place) => {

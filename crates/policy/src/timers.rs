@@ -33,6 +33,8 @@ pub(crate) enum Alarm {
     HoldLimit(TaskId),
     /// An agent that left tasks to faster ones looks whether that still holds.
     LookAgain(AgentId, u32),
+    /// A step of the forecasts is over.
+    Forecast,
 }
 
 #[derive(Clone, Debug, Default)]

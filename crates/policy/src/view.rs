@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use loxley_model::{
     AgentId, GroupId, JobId, Lease, Priority, Resources, SkillId, SkillSet, Span, TaskId, Time,
+    UserId,
 };
 
 use crate::Reason;
@@ -102,8 +103,10 @@ pub struct AgentStatus {
     pub queue_length: usize,
     /// Skills it has now; suspended ones are not among them.
     pub capabilities: SkillSet,
-    /// Skills it registered with that are suspended now.
+    /// Skills it registered with or earned that are suspended now.
     pub suspended: Vec<SkillId>,
+    /// Skills that it did not register with and earned; suspended ones are among them.
+    pub earned: Vec<SkillId>,
     /// Successes over outcomes, recent ones counting more; 1 when there are none.
     pub success_rate: f64,
     /// Tasks it completed.
@@ -252,6 +255,8 @@ pub struct Explanation {
     pub obstacles: Vec<Obstacle>,
     /// What would make it run (sooner).
     pub remedies: Vec<Remedy>,
+    /// Skills of the task that its agent did not register with and earned.
+    pub earned: Vec<SkillId>,
 }
 
 /// Why a task does not run.
@@ -305,10 +310,53 @@ pub enum Obstacle {
     Protected,
     /// It moved as often as a task may.
     MovedEnough(u32),
+    /// This agent is idle, but its room is kept: a forecast says that work is due that only few can do.
+    RoomKept {
+        /// Who is idle.
+        agent: AgentId,
+        /// When the work is due.
+        due: Time,
+    },
     /// It stands by for another task.
     StandsBy(TaskId),
     /// Another task stands in for it.
     StoodInBy(TaskId),
+}
+
+/// What is known of the arrivals of one kind of work: tasks that are the same in everything that can keep them from being
+/// started.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkForecast {
+    /// The skills it takes.
+    pub skills: SkillSet,
+    /// What its tasks need.
+    pub needs: Resources,
+    /// Whether they are urgent.
+    pub is_urgent: bool,
+    /// Whether they count as large.
+    pub is_large: bool,
+    /// The group whose limit they count against.
+    pub group: Option<GroupId>,
+    /// Whose they are.
+    pub user: UserId,
+    /// How many came within the last horizon.
+    pub last: u32,
+    /// How many are expected within the next one.
+    pub expected: u32,
+    /// How long one takes, the later ones counting more.
+    pub service: Option<Span>,
+    /// After how long arrivals repeat, if that was found.
+    pub season: Option<Span>,
+    /// By how many tasks a forecast for the horizon is wrong, on average.
+    pub error: Option<f64>,
+    /// By how many *as now* is.
+    pub error_as_now: Option<f64>,
+    /// Whether the forecast is acted on.
+    pub is_believed: bool,
+    /// When more than usual is due, and how many tasks, while room is kept for them.
+    pub due: Option<(Time, u32)>,
+    /// The agents whose room is kept.
+    pub kept_for_it: Vec<AgentId>,
 }
 
 /// What would make a task run (sooner).
@@ -322,8 +370,8 @@ pub enum Remedy {
     AddAgents,
     /// Raise the limit of its group, which is so much now.
     RaiseGroupLimit(GroupId, u32),
-    /// Raise the weight of its user.
-    RaiseUserWeight,
+    /// Raise the weight of its user, which is so much now.
+    RaiseUserWeight(UserId, u32),
     /// Let the tasks it waits for finish, or look into those that fail.
     FinishDependencies(Vec<TaskId>),
     /// Raise its priority.
@@ -332,6 +380,23 @@ pub enum Remedy {
     AllowStealing,
     /// Wait.
     Wait(Option<Time>),
+}
+
+/// Somebody who submits tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserStatus {
+    /// Who.
+    pub user: UserId,
+    /// The user's share of the slots is proportional to this.
+    pub weight: u32,
+    /// How many tasks of the user are not over.
+    pub live: u64,
+    /// How many of them are on queues.
+    pub queued: u64,
+    /// How many leases its tasks have.
+    pub running: u32,
+    /// How many slots the user may have while others wait; none while it has no tasks.
+    pub share: u32,
 }
 
 /// What one agent has to do at this moment.

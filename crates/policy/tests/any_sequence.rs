@@ -71,6 +71,10 @@ enum Op {
         group: u8,
         limit: u8,
     },
+    Revoke {
+        agent: u8,
+        skill: u8,
+    },
     Weight {
         user: u8,
         weight: u8,
@@ -140,6 +144,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (0..40_000_u16).prop_map(|millis| Op::Wait { millis }),
         1 => (1..6_u8, 1..4_u8).prop_map(|(group, limit)| Op::Limit { group, limit }),
         1 => (0..3_u8, 1..5_u8).prop_map(|(user, weight)| Op::Weight { user, weight }),
+        1 => (0..6_u8, 0..4_u8).prop_map(|(agent, skill)| Op::Revoke { agent, skill }),
         1 => Just(Op::Resubmit),
         1 => any::<u8>().prop_map(|which| Op::Reload { which }),
     ]
@@ -175,6 +180,13 @@ fn config(which: u8) -> Config {
     config.speculation.min_samples = 1;
     config.speculation.budget = 0.5;
     config.learning.breaker_failures = 2;
+    config.added.earning.successes = 2;
+    config.forecast.enabled = which % 3 == 1;
+    config.forecast.step = Span::from_millis(200);
+    config.forecast.horizon = Span::from_millis(400);
+    config.forecast.season_max = Span::from_secs(4);
+    config.forecast.error_max = 1.0;
+    config.forecast.share_max = 1.0;
     config
 }
 
@@ -292,6 +304,12 @@ fn apply(world: &mut World, op: Op) {
                 world.handle(Input::GroupLimitSet { group, limit });
             }
         }
+        Op::Revoke { agent, skill } => {
+            world.handle(Input::SkillRevoked {
+                agent: AgentId(agent.into()),
+                skill: SkillId(skill.into()),
+            });
+        }
         Op::Weight { user, weight } => {
             world.handle(Input::UserWeightSet {
                 user: UserId(user.into()),
@@ -407,7 +425,12 @@ proptest! {
 /// Through bytes and back, as a driver does it.
 fn restore(snapshot: &Snapshot) -> Scheduler {
     let bytes = postcard::to_stdvec(snapshot).expect("a snapshot can be packed");
-    let read: Snapshot = postcard::from_bytes(&bytes).expect("and unpacked");
+    let mut read: Snapshot = postcard::from_bytes(&bytes).expect("and unpacked");
+    let beside = postcard::to_stdvec(&snapshot.forecasts()).expect("a snapshot can be packed");
+    read.set_forecasts(postcard::from_bytes(&beside).expect("and unpacked"));
+    let added = postcard::to_stdvec(&snapshot.additions()).expect("so can what stands behind it");
+    let added = postcard::from_bytes(&added).expect("and be unpacked");
+    let read = read.with_additions(added).expect("they belong together");
     assert_eq!(&read, snapshot);
     Scheduler::restore(read).expect("what was just made is whole")
 }

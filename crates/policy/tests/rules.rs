@@ -460,6 +460,44 @@ fn what_is_less_urgent_makes_way_at_an_agent() {
 }
 
 #[test]
+fn an_agent_that_is_back_is_asked_again_for_what_another_waits_for() {
+    let mut world = World::new(Config::default());
+    let busy = world.join_spec(kept_full(1));
+    let running = world.submit_short(3);
+    let held = world.given(busy).filter(|(task, _)| *task == running);
+    world.start(held.unwrap());
+    let waiting = world.submit_short(3);
+    let (_, lease) = world.given(busy).unwrap();
+    let idle = world.join_spec(kept_full(2));
+    let asks = |world: &World| {
+        let mut asked = world.last.iter();
+        asked.any(|action| {
+            matches!(action, Action::Retract { task, agent, lease: of, running: false }
+                if (*task, *agent, *of) == (waiting, busy, lease))
+        })
+    };
+    assert!(asks(&world));
+    // The connection broke over that, and is there again.
+    world.handle(Input::AgentSilent(busy));
+    let vitals = Vitals::default();
+    world.handle(Input::AgentHeard {
+        agent: busy,
+        vitals,
+    });
+    assert!(asks(&world), "or the other waits for ever");
+    let yielded = Input::TaskYielded {
+        task: waiting,
+        lease,
+        yielded: true,
+    };
+    world.handle(yielded.clone());
+    assert_eq!(world.given(idle).map(|(task, _)| task), Some(waiting));
+    // It had heard the first time, too: its second answer counts for nothing.
+    world.handle(yielded);
+    assert_eq!(world.given(busy), None);
+}
+
+#[test]
 fn an_urgent_task_goes_to_whoever_is_free_first() {
     let mut world = World::new(Config::default());
     let agents = [1, 2].map(|id| world.join_spec(kept_full(id)));

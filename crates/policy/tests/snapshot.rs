@@ -217,6 +217,14 @@ fn config(seed: u64) -> Config {
     config.work_stealing.prefer_recent_tasks = seed.is_multiple_of(2);
     config.speculation.min_samples = 3;
     config.learning.breaker_failures = 3;
+    config.forecast = ForecastRules {
+        enabled: seed % 4 != 1,
+        step: Span::from_millis(500),
+        horizon: Span::from_secs(1),
+        season_max: Span::from_secs(20),
+        error_max: 1.0,
+        share_max: 1.0,
+    };
     config
 }
 
@@ -245,7 +253,12 @@ fn compare(seed: u64, inputs: usize, every: usize) -> Counts {
         if number.is_multiple_of(every) {
             let kept = live.snapshot();
             let bytes = postcard::to_stdvec(&kept).expect("it can be packed");
-            let read = postcard::from_bytes(&bytes).expect("and unpacked");
+            let mut read: Snapshot = postcard::from_bytes(&bytes).expect("and unpacked");
+            let beside = postcard::to_stdvec(&kept.forecasts()).expect("it can be packed");
+            read.set_forecasts(postcard::from_bytes(&beside).expect("and unpacked"));
+            let added = postcard::to_stdvec(&kept.additions()).expect("so can the additions");
+            let added = postcard::from_bytes(&added).expect("and be unpacked");
+            let read = read.with_additions(added).expect("they belong together");
             assert!(kept == read, "seed {seed}: packing changes something");
             recovered = Scheduler::restore(read).expect("a snapshot is whole");
             assert!(

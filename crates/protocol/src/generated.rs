@@ -63,6 +63,10 @@ pub struct Hello {
     /// What it cannot enforce, in words, for people.
     #[prost(string, repeated, tag = "16")]
     pub notes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Whose leases these are, where the work is divided into shards: that of the last welcome, or the one that it was sent
+    /// to. Absent before that.
+    #[prost(uint32, optional, tag = "17")]
+    pub shard: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Amount {
@@ -181,6 +185,12 @@ pub struct Vitals {
     /// What the processors draw, by RAPL.
     #[prost(double, optional, tag = "12")]
     pub power_watts: ::core::option::Option<f64>,
+    /// Cache misses of the agent and all that it runs, in user mode.
+    #[prost(double, optional, tag = "13")]
+    pub cache_misses_per_sec: ::core::option::Option<f64>,
+    /// What the memory controllers of the machine move.
+    #[prost(double, optional, tag = "14")]
+    pub memory_bytes_per_sec: ::core::option::Option<f64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ServerFrame {
@@ -210,6 +220,12 @@ pub struct ServerFrame {
     /// Set when instances of the server came or went: as in the welcome.
     #[prost(string, repeated, tag = "11")]
     pub servers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Leave, as one that ends, and come back to this shard: it has more to do.
+    #[prost(uint32, optional, tag = "12")]
+    pub move_to_shard: ::core::option::Option<u32>,
+    /// That the agent leaves is on disk: nothing new comes after this frame.
+    #[prost(bool, tag = "13")]
+    pub nothing_new: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {
@@ -230,9 +246,13 @@ pub struct Welcome {
     /// Where all instances of the server listen, when there are several: one of them answers.
     #[prost(string, repeated, tag = "6")]
     pub servers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Grows with every instance that takes over. An agent does not listen to one with a lower epoch than it has seen.
+    /// Grows with every instance that takes over a shard. An agent does not listen to one with a lower epoch of the same
+    /// shard than it has seen.
     #[prost(uint64, tag = "7")]
     pub epoch: u64,
+    /// Which part of the work this is.
+    #[prost(uint32, tag = "8")]
+    pub shard: u32,
 }
 /// What the tasks of one part of a job have in common. Sent once on a stream, before it is needed.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -265,6 +265,8 @@ impl WorkStealingScheduler {
             Reason::Named => "it was put there by hand".to_owned(),
             Reason::Stolen(_) => "it was stolen for it".to_owned(),
             Reason::Rebalanced(_) => "a rebalancing pass moved it there".to_owned(),
+            Reason::KeptFree => "it was kept for such work, which was forecast".to_owned(),
+            Reason::MadeRoom(_) => "it made room for work that is forecast".to_owned(),
             other => format!("{other:?}"),
         };
         Ok(Some(format!(

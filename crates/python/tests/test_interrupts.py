@@ -43,7 +43,7 @@ def start():
 def is_there(process):
     try:
         stat = pathlib.Path(f"/proc/{process}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # Gone before it was opened, or before it was read.
         return False
     return stat.rpartition(")")[2].split()[0] != "Z"
 

@@ -10,7 +10,7 @@ use loxley_model::{
     AgentId, AgentSpec, GroupId, JobId, JobSpec, Lease, NameId, Outcome, Span, TaskId, TaskSpec,
     Time,
 };
-use loxley_policy::{Action, Config, Ending, Reason, Report, Selection};
+use loxley_policy::{Action, Config, Ending, Reason, Report, Selection, SelfTuning};
 use loxley_sim::fleet::Fault;
 use loxley_sim::time::Nanos;
 
@@ -342,7 +342,11 @@ impl Reader {
     fn hear(&mut self, now: Time, told: PastWork<'_>) {
         self.last = self.last.max(now);
         match told {
-            PastWork::Configured(config) => self.config = config.clone(),
+            PastWork::Configured(config) => {
+                self.config = config.clone();
+                // What it changed is replayed as it was: nobody tunes a second time.
+                self.config.self_tuning = SelfTuning::default();
+            }
             PastWork::Agent { name, spec, zone } => {
                 self.agent_came(now, name, spec, zone.map(ToOwned::to_owned));
             }
@@ -359,6 +363,10 @@ impl Reader {
                     held.is_old = true;
                     held.at_once = false;
                 }
+            }
+            PastWork::Weight { user, weight } => {
+                let event = Event::Fault(Fault::Weight(user, weight));
+                self.events.push((now, event));
             }
             PastWork::Fact(fact) => self.hear_fact(now, fact),
             PastWork::Decision(action) => self.hear_decision(now, action),
@@ -484,11 +492,29 @@ impl Reader {
             Fact::Cancelled(selection) => self.events.push((now, Event::Cancel(*selection))),
             Fact::Resubmitted(tasks) => self.resubmitted += tasks.len() as u64,
             Fact::ConfigChanged(config) | Fact::ConfigGiven(config) => {
-                self.reconfigured.push((now, config.clone()));
+                let mut config = config.clone();
+                config.forecast = self.last_config().forecast;
+                self.reconfigured.push((now, config));
+            }
+            Fact::ForecastSet(rules) => {
+                let mut config = self.last_config().clone();
+                config.forecast = **rules;
+                self.reconfigured.push((now, Box::new(config)));
+            }
+            Fact::SettingTuned(step) => {
+                let mut config = self.last_config().clone();
+                step.put(&mut config);
+                self.reconfigured.push((now, Box::new(config)));
             }
             Fact::RebalanceRequested => self.events.push(fault(Fault::Rebalance)),
             _ => {}
         }
+    }
+
+    /// The configuration that was in force last.
+    fn last_config(&self) -> &Config {
+        let last = self.reconfigured.last();
+        last.map_or(&self.config, |(_, config)| config)
     }
 
     fn silent(&mut self, now: Time, agent: AgentId) {
@@ -563,7 +589,12 @@ impl Reader {
         lease: Lease,
         reason: Option<Reason>,
     ) {
-        if let Some(Reason::Stolen(_) | Reason::Rebalanced(_) | Reason::BehindStraggler(_)) = reason
+        if let Some(
+            Reason::Stolen(_)
+            | Reason::Rebalanced(_)
+            | Reason::BehindStraggler(_)
+            | Reason::MadeRoom(_),
+        ) = reason
         {
             self.moved += 1;
         }

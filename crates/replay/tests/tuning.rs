@@ -189,3 +189,48 @@ fn a_journal_that_is_too_short_is_said_to_be() {
     );
     assert!(matches!(tuned, Err(TuneError::TooShort(5, _))));
 }
+
+/// Labels are shuffled: what each candidate measured is drawn at random, so the search is led astray, and the part that it
+/// did not see has to say so. Durations are drawn anew in each try, all tasks and agents are alike, and no setting knows
+/// which task is long.
+#[test]
+fn with_shuffled_labels_no_gain_is_reported() {
+    const TRIES: u64 = 50;
+    let mut discoveries = Vec::new();
+    for seed in 0..TRIES {
+        let mut rng = loxley_balance::Rng::new(seed);
+        let durations: Vec<u64> = (0..160)
+            .map(|_| (40.0 / (1.0 - 0.98 * rng.unit_f64())) as u64)
+            .collect();
+        let mut steps: Vec<(u64, Step)> = ["a", "b", "c", "d"]
+            .map(|name| (0, Step::Join(name, 1, &[][..])))
+            .into();
+        steps.extend((0..16).map(|n| (10 + n * 300, Step::Submit(array("work", 10, |_| {})))));
+        let recordings = [recording(&Config::default(), steps, &|task, _, _| {
+            let at = task as usize % durations.len();
+            (durations[at], Outcome::Succeeded)
+        })];
+        let mut measured = Measured::new();
+        for rung in 0..3 {
+            for candidate in 0..24 {
+                let label = format!("{rung}/{candidate}");
+                measured.insert(label, 0.8 + 0.4 * rng.unit_f64());
+            }
+        }
+        let stop = AtomicBool::new(false);
+        let tuned = tune(
+            &recordings,
+            &search(seed, 24),
+            &mut measured,
+            &one_by_one,
+            &stop,
+            &|_, _, _| {},
+        );
+        let tuned = tuned.unwrap();
+        assert_eq!(tuned.runs, 0, "all scores are those that were given");
+        if tuned.is_better() {
+            discoveries.push((tuned.keys, tuned.gain));
+        }
+    }
+    assert!(discoveries.len() as u64 * 20 <= TRIES, "{discoveries:?}");
+}

@@ -189,6 +189,8 @@ pub struct Gate {
     /// What tells the tokens that this instance makes for its own directory from those of others; empty where it is the
     /// only one.
     instance: String,
+    /// What instances show each other when they pass a request on; none where there is only one.
+    peers: Option<Token>,
 }
 
 /// What makes a server the one that clients know.
@@ -232,16 +234,41 @@ impl Gate {
             fingerprint,
             tls: Arc::new(tls),
             instance: String::new(),
+            peers: None,
         })
     }
 
     /// The same, for one of several instances.
     #[cfg(feature = "postgres")]
-    pub(crate) fn of_instance(self, name: &str) -> Self {
-        Self {
+    pub(crate) fn of_instance(self, name: &str) -> Result<Self, GateError> {
+        // All instances have one key, and nobody else has it.
+        let identity = Self::identity(&self.directory)?;
+        let secret = format!("loxley: between instances\n{}", identity.key);
+        let secret = Fingerprint::of(secret.as_bytes()).to_string();
+        Ok(Self {
             instance: format!("-{name}"),
+            peers: Some(Token::from_text(&secret)),
             ..self
+        })
+    }
+
+    /// What this instance shows others when it passes a request on.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn peer_token(&self) -> &str {
+        self.peers.as_ref().map_or("", Token::reveal)
+    }
+
+    /// For whom another instance passes a request on.
+    pub(crate) fn passed_on(&self, token: &str, caller: Option<&[u8]>) -> Option<Caller> {
+        let peers = self.peers.as_ref()?;
+        // By their hashes, which takes a time that says nothing of the token.
+        if peers.hash() != Token::from_text(token).hash() {
+            return None;
         }
+        let SessionInfo {
+            name, role, user, ..
+        } = serde_json::from_slice(caller?).ok()?;
+        Some(Caller::new(role, &name, &user))
     }
 
     /// Certificate and key, for another instance of the server: whoever has them is the server.
@@ -621,6 +648,38 @@ pub(crate) fn write_secret(path: &Path, text: &[u8]) -> Result<(), GateError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(feature = "postgres")]
+    fn only_another_instance_speaks_for_somebody_else() {
+        let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let one = Gate::open(here.path(), &[]).unwrap();
+        let caller = serde_json::to_vec(&Caller::new(Role::Submit, "ci", "mia").info()).unwrap();
+        // One that is alone has no peers, whatever is said.
+        assert!(one.passed_on("", Some(&caller)).is_none());
+        let one = one.of_instance("a").unwrap();
+        Gate::adopt(there.path(), &Gate::identity(here.path()).unwrap()).unwrap();
+        let other = Gate::open(there.path(), &[])
+            .unwrap()
+            .of_instance("b")
+            .unwrap();
+        let known = other.passed_on(one.peer_token(), Some(&caller)).unwrap();
+        assert_eq!((known.role, &*known.user), (Role::Submit, "mia"));
+        assert!(other.passed_on(one.peer_token(), None).is_none());
+        assert!(other.passed_on("guessed", Some(&caller)).is_none());
+        // An instance of another cluster has another key.
+        let elsewhere = tempfile::tempdir().unwrap();
+        let stranger = Gate::open(elsewhere.path(), &[])
+            .unwrap()
+            .of_instance("c")
+            .unwrap();
+        assert!(
+            other
+                .passed_on(stranger.peer_token(), Some(&caller))
+                .is_none()
+        );
+        assert!(one.caller(one.peer_token()).is_none());
+    }
 
     #[test]
     fn a_token_opens_the_door_until_it_is_taken_back_and_survives_a_restart() {

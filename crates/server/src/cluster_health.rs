@@ -21,8 +21,9 @@ pub(crate) fn problems(cluster: &ClusterInfo) -> Vec<Problem> {
             remedies: remedies.iter().map(|&remedy| remedy.to_owned()).collect(),
         });
     };
-    let stands_by = |state| state == InstanceState::Standby;
-    if !cluster.instances.iter().any(|one| stands_by(one.state)) {
+    let is_there = |state| state != InstanceState::Silent;
+    let there = cluster.instances.iter().filter(|one| is_there(one.state));
+    if there.count() < 2 {
         warn(
             "no_standby",
             "no other server stands by: when this one dies, nobody takes over".to_owned(),

@@ -32,9 +32,11 @@ mod session;
 mod settings;
 mod slow_peer;
 mod timeline;
+mod trace_export;
 
 pub use auth::{Caller, Gate, GateError};
 pub use listen::ConnectionLimits;
 pub use server::{Context, LogSwitch, Server, ServerError, ServerOptions};
 #[doc(hidden)]
 pub use session::hear_frames;
+pub use trace_export::TraceExport;

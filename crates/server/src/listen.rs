@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -52,6 +52,8 @@ impl Default for ConnectionLimits {
 
 /// How often a silent HTTP/2 peer is asked whether it is there, and how long it has to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// For whom another instance passes a request on.
+pub(crate) const CALLER_HEADER: &str = "loxley-caller";
 /// Where a browser signs in.
 const SIGN_IN_PATH: &str = "/v1/session";
 /// How long open requests have when the server stops.
@@ -215,7 +217,11 @@ async fn told(stop: &mut watch::Receiver<bool>) {
 }
 
 /// Lets in whoever holds a token, and says who it is.
-async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn authenticate(
+    State(gate): State<Arc<Gate>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     // A probe asks whether the server answers at all, and hears no more than that.
     if request.uri().path() == "/healthz" {
         return next.run(request).await;
@@ -229,6 +235,10 @@ async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Request, next:
     let caller = token.and_then(|token| match gate.caller(token) {
         // A link opens one door, once: the one where a browser signs in.
         None if signs_in => gate.redeem(token),
+        None => {
+            let caller = request.headers().get(CALLER_HEADER);
+            gate.passed_on(token, caller.map(HeaderValue::as_bytes))
+        }
         known => known,
     });
     let Some(caller) = caller else {

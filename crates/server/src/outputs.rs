@@ -6,7 +6,6 @@ use std::sync::{Mutex, PoisonError};
 
 use loxley_api::OutputTail;
 use loxley_model::TaskId;
-use loxley_protocol as wire;
 
 /// How much of the end of each output is kept.
 const TAIL: usize = 64 << 10;
@@ -42,16 +41,16 @@ impl Tail {
 
 impl Outputs {
     /// Takes in a piece.
-    pub(crate) fn take(&self, output: &wire::Output) {
+    pub(crate) fn take(&self, task: TaskId, stdout: &[u8], stderr: &[u8]) {
         let mut inner = self.lock();
         if inner.bytes >= TOTAL {
             inner.tasks.clear();
             inner.bytes = 0;
         }
-        let tails = inner.tasks.entry(TaskId(output.task)).or_default();
+        let tails = inner.tasks.entry(task).or_default();
         let before = tails[0].kept.len() + tails[1].kept.len();
-        tails[0].push(&output.stdout);
-        tails[1].push(&output.stderr);
+        tails[0].push(stdout);
+        tails[1].push(stderr);
         let after = tails[0].kept.len() + tails[1].kept.len();
         inner.bytes = inner.bytes + after - before;
     }

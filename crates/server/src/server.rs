@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -30,6 +31,7 @@ use crate::marks::RecentMarks;
 use crate::samples::FigureSamples;
 use crate::session::AgentService;
 use crate::settings::Settings;
+use crate::trace_export::TraceExport;
 
 /// How what a server logs is changed while it runs, by whoever set the log up.
 #[derive(Clone)]
@@ -69,6 +71,8 @@ pub struct ServerOptions {
     pub new_journal: bool,
     /// How its log is changed while it runs; not at all when absent.
     pub log: Option<LogSwitch>,
+    /// Who sends traces to a collector; nobody, when absent.
+    pub traces: Option<Arc<dyn TraceExport>>,
 }
 
 impl ServerOptions {
@@ -79,11 +83,12 @@ impl ServerOptions {
             directory,
             listen: SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0)),
             url: None,
-            config: Config::default(),
+            config: Config::served(),
             settings: None,
             limits: ConnectionLimits::default(),
             new_journal: false,
             log: None,
+            traces: None,
         }
     }
 }
@@ -160,6 +165,7 @@ pub struct Context {
     marks: RecentMarks,
     samples: FigureSamples,
     log: Option<LogSwitch>,
+    traces: Option<Arc<dyn TraceExport>>,
     settings: Arc<Settings>,
     instances: Arc<Instances>,
     #[cfg(feature = "postgres")]
@@ -211,13 +217,14 @@ impl Context {
             if instance.url == self.facts.url {
                 instance.state = InstanceState::Serving;
                 name = Some(instance.name.clone());
-            } else if instance.state == InstanceState::Serving {
+            } else if instance.state == InstanceState::Serving && self.instances.is_only_shard {
                 instance.state = InstanceState::Standby;
             }
         }
         let serves = |instance: &InstanceInfo| instance.state != InstanceState::Serving;
         cluster.instances.sort_by_key(serves);
-        for shard in &mut cluster.shards {
+        let own = self.instances.shard;
+        for shard in cluster.shards.iter_mut().filter(|one| one.shard == own) {
             shard.epoch = self.instances.epoch.load(Ordering::Relaxed);
             shard.holder.clone_from(&name);
             shard.journal_position = self.handle.journal_position();
@@ -284,8 +291,11 @@ impl Context {
     /// When it is stopping.
     pub async fn health(&self) -> Result<Health, ApiError> {
         let mut health = self.handle.health().await?;
-        let cluster = self.cluster().await?;
-        health.problems.extend(cluster_health::problems(&cluster));
+        // Of several shards each has its own health; that of the cluster is told once.
+        if self.instances.is_only_shard {
+            let cluster = self.cluster().await?;
+            health.problems.extend(cluster_health::problems(&cluster));
+        }
         let is_critical = |severity| severity == Severity::Critical;
         health
             .problems
@@ -361,6 +371,27 @@ impl Context {
         set(log).map_err(|wrong| ApiError::invalid(format!("log: {wrong}")))?;
         tracing::info!(log, "the log was changed");
         Ok(())
+    }
+
+    /// Sends traces there from now on; nowhere, when nothing is said.
+    ///
+    /// # Errors
+    /// When it makes no sense, or nobody is there who sends traces.
+    pub fn set_collector(&self, collector: Option<&str>) -> Result<(), ApiError> {
+        let Some(traces) = &self.traces else {
+            let message = "this server was started by a program that cannot send traces";
+            return Err(ApiError::new(ErrorCode::Conflict, message));
+        };
+        let sent = traces.send_to(&self.handle, collector);
+        sent.map_err(|wrong| ApiError::invalid(format!("collector: {wrong}")))?;
+        tracing::info!(collector, "traces were switched");
+        Ok(())
+    }
+
+    /// Where traces go.
+    #[must_use]
+    pub fn collector(&self) -> Option<String> {
+        self.traces.as_ref().and_then(|traces| traces.collector())
     }
 
     /// What happened lately.
@@ -471,8 +502,15 @@ pub struct Server {
     notices: Vec<Notice>,
     /// None where somebody else drives the engine.
     running: Option<Running>,
-    serving: tokio::task::JoinHandle<()>,
+    /// None where somebody else listens.
+    serving: Option<tokio::task::JoinHandle<()>>,
 }
+
+/// The pages for people and programs that are no agents.
+pub(crate) type Routes = Arc<dyn Fn(Context) -> Router + Send + Sync>;
+
+/// The body of an `async fn` is compiled by every crate that awaits it; in a box, the whole server is compiled here.
+pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl Server {
     /// Opens the journal, brings back its state, and listens. `routes` are the pages for people and
@@ -480,10 +518,18 @@ impl Server {
     ///
     /// # Errors
     /// When something cannot be opened, read or bound.
-    pub async fn start(
+    pub fn start(
         options: ServerOptions,
-        routes: impl FnOnce(Context) -> Router,
-    ) -> Result<Self, ServerError> {
+        routes: impl Fn(Context) -> Router + Send + Sync + 'static,
+    ) -> Boxed<Result<Self, ServerError>> {
+        Self::start_boxed(options, Arc::new(routes))
+    }
+
+    fn start_boxed(options: ServerOptions, routes: Routes) -> Boxed<Result<Self, ServerError>> {
+        Box::pin(Self::open(options, routes))
+    }
+
+    async fn open(options: ServerOptions, routes: Routes) -> Result<Self, ServerError> {
         let was_here = Gate::exists(&options.directory);
         if was_here && !loxley_journal::exists(&options.directory) && !options.new_journal {
             return Err(ServerError::JournalGone(options.directory));
@@ -505,21 +551,21 @@ impl Server {
     /// When something cannot be read or bound.
     pub async fn start_in_memory(
         options: ServerOptions,
-        routes: impl FnOnce(Context) -> Router,
+        routes: impl Fn(Context) -> Router + Send + Sync + 'static,
     ) -> Result<Self, ServerError> {
         let gate = Gate::open(&options.directory, &options.names())?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let history = HistorySource::none(now.map_or(0, |since| since.as_nanos() as u64));
         let journal = Box::new(loxley_journal::MemoryJournal::new());
         let parts = Parts::alone(gate, journal, history, &options)?;
-        Self::start_with(parts, Vec::new(), options, routes).await
+        Self::start_with(parts, Vec::new(), options, Arc::new(routes)).await
     }
 
     pub(crate) async fn start_with(
         parts: Parts,
         notices: Vec<Notice>,
         options: ServerOptions,
-        routes: impl FnOnce(Context) -> Router,
+        routes: Routes,
     ) -> Result<Self, ServerError> {
         let Parts {
             journal,
@@ -529,6 +575,7 @@ impl Server {
         let engine = EngineOptions {
             config: options.config.clone(),
             instances: Arc::clone(&front.instances),
+            numbers_from: front.numbers_from,
         };
         // A journal is read here, which may take its time, and may not be done by whoever waits for sockets.
         let started =
@@ -548,12 +595,12 @@ impl Server {
         options: ServerOptions,
         history: HistorySource,
         deliver: impl FnMut(Question) -> bool + Send + 'static,
-        routes: impl FnOnce(Context) -> Router,
+        routes: impl Fn(Context) -> Router + Send + Sync + 'static,
     ) -> Result<(Self, Observer), ServerError> {
         let gate = Gate::open(&options.directory, &options.names())?;
         let front = Front::alone(gate, &options)?;
         let (handle, observer) = decider::observe(history, deliver);
-        let this = Self::serve(handle, None, front, Vec::new(), options, routes)?;
+        let this = Self::serve(handle, None, front, Vec::new(), options, Arc::new(routes))?;
         Ok((this, observer))
     }
 
@@ -564,7 +611,7 @@ impl Server {
         front: Front,
         notices: Vec<Notice>,
         options: ServerOptions,
-        routes: impl FnOnce(Context) -> Router,
+        routes: Routes,
     ) -> Result<Self, ServerError> {
         let Front {
             gate,
@@ -572,15 +619,17 @@ impl Server {
             url,
             access,
             instances,
+            numbers_from: _,
             #[cfg(feature = "postgres")]
             shared,
         } = front;
-        let address = listener
-            .local_addr()
-            .map_err(|source| ServerError::Listen {
-                address: options.listen,
-                source,
-            })?;
+        let bound = listener.as_ref().map(tokio::net::TcpListener::local_addr);
+        let refused = |source| ServerError::Listen {
+            address: options.listen,
+            source,
+        };
+        let address = bound.transpose().map_err(refused)?;
+        let address = address.unwrap_or(options.listen);
         let settings = Settings::open(&options.directory, options.settings)?;
         let started = SystemTime::now().duration_since(UNIX_EPOCH);
         let (stop, stopped) = watch::channel(false);
@@ -591,6 +640,7 @@ impl Server {
             marks: RecentMarks::follow(handle.subscribe()),
             samples: FigureSamples::follow(handle.clone()),
             log: options.log,
+            traces: options.traces,
             settings: Arc::new(settings),
             instances,
             #[cfg(feature = "postgres")]
@@ -608,16 +658,21 @@ impl Server {
         {
             context.handle.note_disk_full();
         }
-        let router = Router::new()
-            .route_service(AgentService::PATH, AgentService::server(handle))
-            .merge(routes(context.clone()));
-        let serving = tokio::spawn(listen::serve(
-            listener,
-            gate,
-            router,
-            options.limits,
-            stopped,
-        ));
+        if let Some(traces) = &context.traces {
+            traces.serve(&context.handle);
+        }
+        let serving = listener.map(|listener| {
+            let router = Router::new()
+                .route_service(AgentService::PATH, AgentService::server(handle))
+                .merge(routes(context.clone()));
+            tokio::spawn(listen::serve(
+                listener,
+                gate,
+                router,
+                options.limits,
+                stopped,
+            ))
+        });
         Ok(Self {
             context,
             address,
@@ -656,7 +711,11 @@ impl Server {
     ///
     /// # Errors
     /// When a write failed.
-    pub async fn run(self) -> Result<(), ServerError> {
+    pub fn run(self) -> Boxed<Result<(), ServerError>> {
+        Box::pin(self.until_stopped())
+    }
+
+    async fn until_stopped(self) -> Result<(), ServerError> {
         /// How often the engine is looked after.
         const LOOK: Duration = Duration::from_millis(100);
         let mut stopped = self.context.stop.subscribe();
@@ -669,7 +728,9 @@ impl Server {
             Some(running) => running.stop().await,
             None => Ok(()),
         };
-        let _ = self.serving.await;
+        if let Some(serving) = self.serving {
+            let _ = serving.await;
+        }
         Ok(ended?)
     }
 }
@@ -684,10 +745,13 @@ pub(crate) struct Parts {
 /// What a server is to the world, whoever drives its engine.
 pub(crate) struct Front {
     pub(crate) gate: Arc<Gate>,
-    pub(crate) listener: tokio::net::TcpListener,
+    /// None where somebody else listens, and passes requests on.
+    pub(crate) listener: Option<tokio::net::TcpListener>,
     pub(crate) url: String,
     pub(crate) access: Access,
     pub(crate) instances: Arc<Instances>,
+    /// The number before that of the first job.
+    pub(crate) numbers_from: u64,
     #[cfg(feature = "postgres")]
     pub(crate) shared: Option<crate::cluster::SharedTokens>,
 }
@@ -699,9 +763,10 @@ impl Front {
         Ok(Self {
             access: gate.write_access(&url, &[])?,
             gate: Arc::new(gate),
-            listener,
+            listener: Some(listener),
             url,
             instances: Arc::default(),
+            numbers_from: 0,
             #[cfg(feature = "postgres")]
             shared: None,
         })

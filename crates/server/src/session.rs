@@ -28,19 +28,28 @@ const NAME_MAX: usize = 256;
 const SLOTS_MAX: u32 = 100_000;
 
 /// The service that agents call.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct AgentService {
-    handle: Handle,
+    place: Arc<Place>,
     sessions: Arc<AtomicU64>,
 }
+
+/// Who looks after an agent that introduces itself so.
+pub(crate) type Place = dyn Fn(&wire::Hello) -> Result<Handle, Status> + Send + Sync;
 
 impl AgentService {
     /// What agents call.
     pub(crate) const PATH: &str = "/loxley.agent.v1.Agents/{*call}";
 
+    /// The service of an engine that looks after everybody.
     pub(crate) fn server(handle: Handle) -> AgentsServer<Self> {
+        Self::placing(Arc::new(move |_: &wire::Hello| Ok(handle.clone())))
+    }
+
+    /// The service of several engines.
+    pub(crate) fn placing(place: Arc<Place>) -> AgentsServer<Self> {
         let service = Self {
-            handle,
+            place,
             sessions: Arc::default(),
         };
         AgentsServer::new(service)
@@ -68,6 +77,7 @@ impl Agents for AgentService {
         let hello =
             hello.ok_or_else(|| Status::invalid_argument("the first frame must be a hello"))?;
         check(&hello)?;
+        let handle = (self.place)(&hello)?;
         let (frames, outbox) = mpsc::channel(FRAMES_MAX);
         let link = Link {
             session: self.sessions.fetch_add(1, Ordering::Relaxed) + 1,
@@ -76,10 +86,10 @@ impl Agents for AgentService {
             cut: Arc::new(Notify::new()),
         };
         let name = hello.name.clone();
-        let connected = self.handle.connect(hello, link.clone()).await;
+        let connected = handle.connect(hello, link.clone()).await;
         let agent = connected.map_err(|error| status(&error))?;
         tracing::info!(agent = agent.0, name, "connected");
-        tokio::spawn(listen(self.handle.clone(), agent, link, caller, said));
+        tokio::spawn(listen(handle, agent, link, caller, said));
         Ok(Response::new(Box::pin(ReceiverStream::new(outbox).map(Ok))))
     }
 }
@@ -164,7 +174,7 @@ pub async fn hear_frames(handle: &Handle, frames: Vec<wire::AgentFrame>) -> Resu
 fn take_outputs(handle: &Handle, frame: &wire::AgentFrame) {
     let outputs = handle.outputs();
     for output in &frame.outputs {
-        outputs.take(output);
+        outputs.take(TaskId(output.task), &output.stdout, &output.stderr);
     }
     if !frame.finished.is_empty() && !outputs.is_empty() {
         for finished in &frame.finished {

@@ -2,7 +2,8 @@
 //!
 //! Finished tasks lie in the journal in blocks of neighbouring ids, not in the order of time. So for each block that was
 //! ever read we remember when its first task began and its last one ended; a question about some time reads the blocks
-//! that can have something to do with it, and those that have changed.
+//! that can have something to do with it, and those that have changed. What was read lately is kept, in the order of time:
+//! whoever zooms into a million tasks has them read once.
 //!
 //! Attempts before the last one are in no block; they are found in the facts of the journal, which are read once, some at
 //! a time, and followed from then on.
@@ -19,6 +20,8 @@ use loxley_model::{AgentId, JobId, TaskId, Time};
 
 /// So many blocks of 4,096 tasks are read for one answer.
 const BLOCKS_MAX: usize = 128;
+/// So many finished tasks are kept in memory: some fifty megabytes.
+const ROWS_MAX: usize = 1 << 20;
 /// Up to so many tasks are told one by one.
 const SPANS_MAX: u64 = 3000;
 const COLUMNS: u32 = 500;
@@ -35,6 +38,8 @@ const ATTEMPTS_MAX: usize = 1_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct TimelineIndex {
     blocks: BTreeMap<TaskId, Block>,
+    /// How many questions there were.
+    questions: u64,
     attempts: AttemptIndex,
 }
 
@@ -85,11 +90,62 @@ impl AttemptIndex {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Block {
     stamp: u64,
     /// When its first task began and its last one ended, in nanoseconds of the journal.
     time: Option<(u64, u64)>,
+    /// Its tasks in the order in which they began; none when they were not of interest for long.
+    rows: Option<Box<[Ran]>>,
+    /// How long the longest of them took.
+    longest: u64,
+    /// The last question for which they were of interest.
+    asked: u64,
+}
+
+impl Block {
+    fn new(stamp: u64, mut rows: Vec<Ran>, asked: u64) -> Self {
+        rows.sort_unstable_by_key(|ran| ran.start);
+        let first = rows.first().map(|ran| ran.start);
+        let last = rows.iter().map(|ran| ran.end).max();
+        let longest = rows.iter().map(|ran| ran.end.saturating_sub(ran.start));
+        Self {
+            stamp,
+            time: first.zip(last),
+            longest: longest.max().unwrap_or(0),
+            rows: Some(rows.into()),
+            asked,
+        }
+    }
+
+    /// Those of its tasks that can have run in this time.
+    fn around(&self, window: &Window) -> &[Ran] {
+        let rows = self.rows.as_deref().unwrap_or_default();
+        let earliest = window.from_ns - self.longest as f64;
+        let begin = rows.partition_point(|ran| (ran.start as f64) < earliest);
+        let end = rows.partition_point(|ran| (ran.start as f64) < window.to_ns);
+        &rows[begin..end.max(begin)]
+    }
+}
+
+impl TimelineIndex {
+    /// Lets go of what was not asked for the longest.
+    fn trim(&mut self) {
+        let len = |block: &Block| block.rows.as_ref().map_or(0, |rows| rows.len());
+        let mut kept: usize = self.blocks.values().map(len).sum();
+        if kept <= ROWS_MAX {
+            return;
+        }
+        let mut oldest: Vec<&mut Block> = self.blocks.values_mut().collect();
+        oldest.sort_by_key(|block| block.asked);
+        for block in oldest {
+            if kept <= ROWS_MAX {
+                return;
+            }
+            kept -= len(block);
+            block.rows = None;
+        }
+    }
 }
 
 /// A time of the journal, in nanoseconds.
@@ -123,7 +179,7 @@ struct Row {
     tasks: u64,
     failed: u64,
     /// Nanoseconds by column and by how the task ended.
-    columns: BTreeMap<u32, [f64; 4]>,
+    columns: Vec<[f64; 4]>,
     spans: Vec<TimelineSpan>,
 }
 
@@ -244,30 +300,41 @@ impl Builder {
         index: &mut TimelineIndex,
     ) -> Result<(), ReadError> {
         self.add_attempts(history, &mut index.attempts)?;
+        index.questions += 1;
+        let asked = index.questions;
         let mut from = TaskId(self.filter.cursor.unwrap_or(0));
         let mut read = 0;
         while let Some(found) = history.next_block(from)? {
-            let known = index.blocks.get(&found.first).copied();
+            let known = index.blocks.get_mut(&found.first);
             let known = known.filter(|block| block.stamp == found.stamp);
-            let is_of_interest = known.is_none_or(|block| self.window.touches(block.time));
-            if is_of_interest && read == BLOCKS_MAX {
-                self.next = Some(found.first.0);
-                break;
-            }
+            let is_of_interest = known
+                .as_ref()
+                .is_none_or(|block| self.window.touches(block.time));
             if is_of_interest {
-                read += 1;
-                let mut time: Option<(u64, u64)> = None;
-                for row in history.block(found.first)? {
-                    let Some(ran) = Ran::of(&row) else { continue };
-                    let (start, end) = time.unwrap_or((u64::MAX, 0));
-                    time = Some((start.min(ran.start), end.max(ran.end)));
-                    self.add(&ran);
+                let block = match known {
+                    Some(block) if block.rows.is_some() => block,
+                    _ if read == BLOCKS_MAX => {
+                        self.next = Some(found.first.0);
+                        break;
+                    }
+                    _ => {
+                        read += 1;
+                        let rows = history.block(found.first)?;
+                        let rows = rows.iter().filter_map(Ran::of).collect();
+                        let block = Block::new(found.stamp, rows, asked);
+                        index.blocks.insert(found.first, block);
+                        let block = index.blocks.get_mut(&found.first);
+                        block.expect("it was put there just now")
+                    }
+                };
+                block.asked = asked;
+                for ran in block.around(&self.window) {
+                    self.add(ran);
                 }
-                let stamp = found.stamp;
-                index.blocks.insert(found.first, Block { stamp, time });
             }
             from = found.next;
         }
+        index.trim();
         let starts = index.blocks.values().filter_map(|block| block.time);
         self.first_ns = starts.map(|(start, _)| start).min();
         Ok(())
@@ -299,7 +366,8 @@ impl Builder {
             let left = window.from_ns + f64::from(number) * window.column_ns;
             let busy = (left + window.column_ns).min(end) - left.max(start);
             if busy > 0.0 {
-                row.columns.entry(number).or_default()[place] += busy;
+                row.columns.resize(window.columns as usize, [0.0; 4]);
+                row.columns[number as usize][place] += busy;
             }
         }
         // One more than can be told shows that there are too many.
@@ -333,10 +401,12 @@ impl Builder {
         let is_crowded = all > SPANS_MAX;
         let epoch = self.epoch_unix_ns as f64;
         let ms = |ns: f64| ns / 1e6;
+        // To the microsecond: more digits are more to send, and nobody sees them.
+        let busy_ms = |ns: f64| (ns / 1e3).round() / 1e3;
         let agents = self.agents.into_iter().map(|(id, row)| {
             let known = known.get(&id);
             let name = known.map_or_else(|| format!("agent {}", id.0), |known| known.0.clone());
-            let columns = row.columns.into_iter();
+            let columns = (0..).zip(row.columns).filter(|(_, busy)| *busy != [0.0; 4]);
             TimelineAgent {
                 id,
                 name,
@@ -344,7 +414,10 @@ impl Builder {
                 tasks: row.tasks,
                 failed: row.failed,
                 columns: columns
-                    .map(|(place, [a, b, c, d])| (place, ms(a), ms(b), ms(c), ms(d)))
+                    .map(|(place, busy)| {
+                        let [a, b, c, d] = busy.map(busy_ms);
+                        (place, a, b, c, d)
+                    })
                     .collect(),
                 spans: if is_crowded { Vec::new() } else { row.spans },
             }
@@ -449,5 +522,55 @@ mod tests {
             .map(|column| column.4)
             .sum();
         assert_eq!(busy, 4.0 * (SPANS_MAX + 1) as f64);
+    }
+
+    #[test]
+    fn what_was_read_is_found_by_time_and_let_go_of_when_there_is_too_much() {
+        let ran = |task: u64, start: u64, end: u64| Ran {
+            task: TaskId(task),
+            job: JobId(1),
+            agent: AgentId(1),
+            start,
+            end,
+            state: TaskState::Succeeded,
+            attempt: 1,
+            kind: None,
+        };
+        // A long one that began early is in sight as long as it runs.
+        let rows = vec![ran(3, 300, 310), ran(1, 0, 250), ran(2, 100, 110)];
+        let block = Block::new(1, rows, 1);
+        assert_eq!((block.time, block.longest), (Some((0, 310)), 250));
+        let window = |from_ns: f64, to_ns: f64| Window {
+            from_ns,
+            to_ns,
+            column_ns: 1.0,
+            columns: 1,
+        };
+        let found = |from: f64, to: f64| -> Vec<u64> {
+            let around = block.around(&window(from, to)).iter();
+            let touching =
+                around.filter(|ran| window(from, to).touches(Some((ran.start, ran.end))));
+            touching.map(|ran| ran.task.0).collect()
+        };
+        assert_eq!(found(0.0, 400.0), [1, 2, 3]);
+        assert_eq!(found(200.0, 240.0), [1]);
+        assert_eq!(found(105.0, 301.0), [1, 2, 3]);
+        assert_eq!(found(320.0, 400.0), [0_u64; 0]);
+        let mut index = TimelineIndex::default();
+        let many = |asked| Block::new(1, vec![ran(1, 0, 1); ROWS_MAX / 2], asked);
+        for (first, asked) in [(0, 2), (4096, 1), (8192, 3)] {
+            index.blocks.insert(TaskId(first), many(asked));
+        }
+        index.trim();
+        let kept: Vec<bool> = index
+            .blocks
+            .values()
+            .map(|block| block.rows.is_some())
+            .collect();
+        assert_eq!(
+            kept,
+            [true, false, true],
+            "the one that nobody asked for lately"
+        );
     }
 }

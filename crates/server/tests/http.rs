@@ -705,6 +705,7 @@ fn no_body_upsets_the_server() {
         (Method::POST, "/v1/jobs"),
         (Method::POST, "/v1/tokens"),
         (Method::PUT, "/v1/config"),
+        (Method::PUT, "/v1/users/weight"),
     ]);
     let mut runner = proptest::test_runner::TestRunner::new(config);
     runner

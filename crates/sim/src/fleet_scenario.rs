@@ -74,6 +74,9 @@ struct AgentGroup {
     name: Option<String>,
     #[serde(default)]
     skills: Vec<String>,
+    /// Where it is: agents of one zone are near each other.
+    #[serde(default)]
+    zone: Option<String>,
     #[serde(default = "one")]
     slots: u32,
     /// The speed that it claims.
@@ -228,11 +231,11 @@ impl FleetSection {
 
     fn config(&self) -> Result<Config, ScenarioError> {
         let Some(section) = &self.load_balancing else {
-            return Ok(Config::default());
+            return Ok(Config::served());
         };
         // JSON is YAML too, so the one reader of configurations reads this one.
         let text = serde_json::json!({ "load_balancing": section }).to_string();
-        loxley_config::parse(&text).map_err(|mistakes| {
+        loxley_config::parse_over(&text, Config::served()).map_err(|mistakes| {
             let first = mistakes.iter().next().map(ToString::to_string);
             ScenarioError::value("load_balancing", first.unwrap_or_default())
         })
@@ -311,6 +314,7 @@ impl AgentGroup {
                 None => name_agent(names, agents.len()),
             };
             let mut spec = AgentSpec::new(id, skills.clone());
+            spec.zone = named(names.zone(self.zone.as_deref()), "agents.zone")?;
             spec.slots = self.slots;
             spec.speed = self.speed;
             spec.resources = resources.clone();

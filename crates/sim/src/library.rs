@@ -30,6 +30,8 @@ scenarios![
     "restricted_tasks",
     "boastful_agent",
     "partition",
+    "daily_burst",
+    "bad_settings",
 ];
 
 /// The ready scenario of this name; `-` and `_` are the same.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use loxley_balance::Rng;
 use loxley_model::Dispatch;
-use loxley_policy::Matching;
+use loxley_policy::{Config, Matching};
 
 use crate::costs::Costs;
 use crate::deque_world;
@@ -25,7 +25,7 @@ pub struct Question {
     pub speeds: Vec<f64>,
     /// What everybody is told of the costs.
     pub costs: Costs,
-    /// How the real scheduler places tasks.
+    /// How the real scheduler places tasks: as the product does, unless somebody wants to compare.
     pub matching: Matching,
     /// For wrong costs, and for those who leave something to chance.
     pub seed: u64,
@@ -62,16 +62,14 @@ impl Question {
             workload: Arc::clone(workload),
             speeds: vec![1.0; processors],
             costs: Costs::Exact,
-            matching: Matching::default(),
+            matching: Config::served().capabilities.matching_strategy,
             seed,
         }
     }
 
-    /// The same with every second processor this much slower, and a scheduler that is configured for that: it places
-    /// tasks by their earliest finish.
+    /// The same with every second processor this much slower.
     #[must_use]
     pub fn with_slow_half(mut self, factor: f64) -> Self {
-        self.matching = Matching::EarliestFinish;
         for speed in self.speeds.iter_mut().skip(1).step_by(2) {
             *speed = 1.0 / factor;
         }

@@ -491,7 +491,8 @@ pub const POLICY_WORDS: &str = "\
 random, most_loaded, nearest, hierarchical, none (whom to rob); one, half, batchN (how much); \
 poll, backoff, once (what an idle worker does); shared, round_robin, blocks (where tasks start); \
 for fleets pull, push, hybrid, strict (who moves tasks), best_fit, exact, fallback, earliest_finish \
-(who gets a task), copies, no_copies (of stragglers)";
+(who gets a task), copies, no_copies (of stragglers), forecast, no_forecast (room for work that is due), tuned, untuned (settings that \
+change by themselves)";
 
 fn policy_word(word: &str) -> Option<(&'static str, Value)> {
     let text = |path| Some((path, Value::from(word)));
@@ -512,6 +513,14 @@ fn policy_word(word: &str) -> Option<(&'static str, Value)> {
         "copies" | "no_copies" => Some((
             "fleet.load_balancing.speculation.enabled",
             Value::from(word == "copies"),
+        )),
+        "forecast" | "no_forecast" => Some((
+            "fleet.load_balancing.forecast.enabled",
+            Value::from(word == "forecast"),
+        )),
+        "tuned" | "untuned" => Some((
+            "fleet.load_balancing.self_tuning.enabled",
+            Value::from(word == "tuned"),
         )),
         _ => {
             let size: usize = word.strip_prefix("batch")?.parse().ok()?;

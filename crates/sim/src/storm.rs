@@ -16,9 +16,9 @@ use loxley_driver::Directory;
 use loxley_model::{
     AgentId, AgentSpec, DependencyFailure, Dispatch, Fallback, GroupId, JobId, JobSpec, NameId,
     Priority, Resources, RetryRule, SkillId, SkillSet, Span, TaskId, TaskKind, TaskSpec, Time,
-    UserId,
+    UserId, ZoneId,
 };
-use loxley_policy::{Config, Matching, Strategy};
+use loxley_policy::{Config, ForecastRules, Matching, Strategy};
 
 use crate::checkers::{FleetCheckers, Violation};
 use crate::costs::Costs;
@@ -119,7 +119,11 @@ pub fn setup(seed: u64) -> FleetSetup {
         deaths: root.child("deaths"),
         is_calm: root.child("calm").chance(0.2),
         has_speeds: root.child("speeds").chance(0.5),
+        declares_all: root.child("declares").chance(0.3),
+        forecast: root.child("forecast"),
+        rhythm: 0,
     };
+    let forecast = makers.forecast();
     let skill_count = makers.size.below(4) as u32;
     let skill_count = if makers.is_calm { 0 } else { skill_count };
     let agent_count = 1 + makers.size.below(10) as u32;
@@ -129,7 +133,8 @@ pub fn setup(seed: u64) -> FleetSetup {
     agents.push(saviour(agent_count, skill_count));
     let task_count = 1 + makers.size.below(120);
     let tasks = makers.tasks(task_count, skill_count);
-    let config = makers.config();
+    let mut config = makers.config();
+    config.forecast = forecast;
     FleetSetup {
         limits: Vec::new(),
         faults: makers.faults(&agents, task_count, &config),
@@ -158,6 +163,11 @@ struct Makers {
     is_calm: bool,
     /// Whether agents are unequally fast, also where nothing goes wrong.
     has_speeds: bool,
+    /// Whether the cost of every task is declared.
+    declares_all: bool,
+    forecast: Rng,
+    /// Tasks come at multiples of this, where it is not 0.
+    rhythm: Nanos,
 }
 
 /// An agent that can do everything, from the moment the storm is over.
@@ -173,6 +183,24 @@ fn saviour(id: u32, skill_count: u32) -> AgentSetup {
 }
 
 impl Makers {
+    /// Forecasts are on in one of three, and in most of these there is something to forecast.
+    fn forecast(&mut self) -> ForecastRules {
+        let rng = &mut self.forecast;
+        let enabled = rng.chance(0.33);
+        let step = SECOND / 2 + rng.below(SECOND);
+        if enabled && rng.chance(0.8) {
+            self.rhythm = step * (4 + rng.below(4));
+        }
+        ForecastRules {
+            enabled,
+            step: Span(step),
+            horizon: Span(step * (1 + rng.below(2))),
+            season_max: Span(step * (12 + rng.below(20))),
+            error_max: 1.0,
+            share_max: rng.unit_f64(),
+        }
+    }
+
     fn agent(&mut self, id: u32, skill_count: u32) -> AgentSetup {
         let rng = &mut self.agents;
         let skills: SkillSet = (0..skill_count)
@@ -187,6 +215,8 @@ impl Makers {
             spec.dispatch = Dispatch::KeepFull;
         }
         spec.heartbeats = rng.chance(0.8);
+        let mut zones = rng.numbered_child("zones", u64::from(id));
+        spec.zone = zones.chance(0.5).then(|| ZoneId(zones.below(2) as u32));
         let mut agent = AgentSetup::new(spec);
         agent.heartbeat = agent.spec.heartbeats.then_some(SECOND);
         if rng.chance(0.2) {
@@ -214,7 +244,7 @@ impl Makers {
 
     fn tasks(&mut self, count: u64, skill_count: u32) -> FleetTasks {
         let rng = &mut self.tasks;
-        let all_at_once = rng.chance(0.3);
+        let all_at_once = rng.chance(0.3) && self.rhythm == 0;
         let with_edges = rng.chance(0.5);
         // So short that agents get a backlog, also where messages take no time.
         let shorter = if rng.child("short").chance(0.25) {
@@ -240,9 +270,15 @@ impl Makers {
                 batch_left = 1 + rng.below(20);
                 if !all_at_once && id > 0 {
                     moment += rng.below(8 * SECOND);
+                    if self.rhythm > 0 {
+                        moment = tasks.submissions.len() as u64 * self.rhythm;
+                    }
                 }
                 let mut job = JobSpec::new(JobId(tasks.submissions.len() as u64));
                 job.user = UserId(rng.below(3) as u32);
+                if self.rhythm > 0 {
+                    (batch_left, job.user) = (8, UserId(0));
+                }
                 if rng.chance(0.3) {
                     job.dependency_failure = DependencyFailure::Skip;
                 }
@@ -252,8 +288,13 @@ impl Makers {
             let kind = Arc::clone(&kinds[rng.index(kinds.len())]);
             let mut spec = TaskSpec::new(TaskId(id), kind);
             spec.priority = Priority::new(1 + rng.below(5) as u8).unwrap_or_default();
+            if self.rhythm > 0 && batch_left % 4 > 0 {
+                // The same kind of work each time.
+                spec.kind = Arc::clone(&kinds[0]);
+                spec.priority = Priority::default();
+            }
             let work = nanos(0.05 + 8.0 * rng.unit_f64() * rng.unit_f64()) / shorter;
-            if rng.chance(0.6) {
+            if rng.chance(0.6) || self.declares_all {
                 spec.cost = Some(Span(work));
             }
             if rng.chance(0.1) {
@@ -308,6 +349,9 @@ impl Makers {
         config.priority.rescue_high_priority = rng.chance(0.7);
         config.guards.max_moves = rng.below(4) as u32;
         config.quotas.reserved_slots = rng.below(2) as u32;
+        let mut earning = rng.child("earning");
+        config.added.earning.enabled = earning.chance(0.7);
+        config.added.earning.successes = 1 + earning.below(4) as u32;
         if self.is_calm {
             if config.strategy == Strategy::Push {
                 config.strategy = Strategy::Hybrid;
@@ -385,6 +429,13 @@ impl Makers {
             }
         }
         if self.is_calm {
+            let mut rng = rng.child("weights");
+            for user in (0..3).map(UserId) {
+                if rng.chance(0.3) {
+                    let weight = 1 + rng.below(4) as u32;
+                    faults.push((rng.below(STORM / 4), Fault::Weight(user, weight)));
+                }
+            }
             faults.sort_by_key(|(at, _)| *at);
             return faults;
         }

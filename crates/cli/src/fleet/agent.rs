@@ -41,6 +41,7 @@ enum Command {
     Drain(DrainArgs),
     Stop(StopArgs),
     Forget(ForgetArgs),
+    Revoke(RevokeArgs),
 }
 
 /// List all agents.
@@ -93,6 +94,26 @@ struct ForgetArgs {
     which: OneArgs,
 }
 
+/// Take a skill back that agents earned.
+///
+/// An agent that keeps succeeding at tasks which need a skill that it did not declare has that skill from then on
+/// (`learning.earn_skills` in the configuration). Once taken back, it is not earned again before the agent registers anew.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  loxley agent revoke rack1-a gpu")]
+struct RevokeArgs {
+    /// Which agents: all, or names and numbers like rack1-a,3,5-8.
+    #[arg(value_name = "AGENTS")]
+    agents: AgentSelector,
+    /// Which skill.
+    #[arg(value_name = "SKILL")]
+    skill: String,
+    /// Print a JSON object for each, one per line.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: Connect,
+}
+
 pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
     match args.command {
         Command::Start(args) => start::run(&args, out),
@@ -107,6 +128,22 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
         Command::Forget(args) => args.which.each(out, async |client, agent| {
             client.forget_agent(agent.id).await
         }),
+        Command::Revoke(args) => {
+            let RevokeArgs {
+                agents,
+                skill,
+                json,
+                connect,
+            } = args;
+            let which = OneArgs {
+                agents,
+                json,
+                connect,
+            };
+            which.each(out, async |client, agent| {
+                client.revoke_skill(agent.id, &skill).await
+            })
+        }
     }
 }
 

@@ -25,9 +25,10 @@ mod select;
 pub(crate) mod server;
 mod show;
 pub(crate) mod submit;
-mod table;
+pub(crate) mod table;
 pub(crate) mod task;
 pub(crate) mod top;
+pub(crate) mod user;
 mod wait;
 mod watch;
 

@@ -14,10 +14,13 @@ use crate::exit::Exit;
 
 #[cfg_attr(not(feature = "postgres"), path = "server/no_cluster.rs")]
 mod cluster;
+mod forecast;
 mod instances;
 #[cfg_attr(not(feature = "otlp"), path = "server/no_otlp.rs")]
 mod otlp;
 mod start;
+mod trace;
+mod tuning;
 
 /// Run a server, look at it, end it, and say who may use it.
 #[derive(Debug, clap::Args)]
@@ -34,9 +37,12 @@ Examples:
   loxley server start --journal postgres://loxley@db/fleet    one of several, on a database
   loxley server info
   loxley server health                      what is wrong, and what to do about it
+  loxley server tuning                      which settings it changed by itself, and why
+  loxley server forecast                    what it expects to come, and keeps room for
   loxley server list                        the servers on one database, and who of them serves
   loxley server handover                    have another one of them serve, before maintenance
   loxley server log debug                   say more in its log, until its next start
+  loxley server trace http://127.0.0.1:4317 send the path of every task to OpenTelemetry
   loxley server token create ci --role submit --out ci.json
   loxley server drain                       take nothing new, finish what there is, then end
 
@@ -51,11 +57,14 @@ enum Command {
     )]
     Info(PlainArgs),
     Health(HealthArgs),
+    Tuning(tuning::Args),
+    Forecast(forecast::Args),
     List(instances::ListArgs),
     Handover(instances::HandoverArgs),
     Drain(DrainArgs),
     Stop(StopArgs),
     Log(LogArgs),
+    Trace(trace::Args),
     Token(TokenArgs),
 }
 
@@ -173,6 +182,8 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
             Ok(Exit::Done)
         }
         Command::Health(args) => health(&args.plain, out),
+        Command::Tuning(args) => tuning::run(&args, out),
+        Command::Forecast(args) => forecast::run(&args, out),
         Command::List(args) => instances::list(&args, out),
         Command::Handover(args) => instances::hand_over(&args, out),
         Command::Drain(args) => {
@@ -197,6 +208,7 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
             }
             Ok(Exit::Done)
         }
+        Command::Trace(args) => trace::run(&args, out),
         Command::Token(args) => token(args, out),
     }
 }

@@ -221,6 +221,7 @@ pub(super) fn agent(out: &mut dyn Write, agent: &AgentInfo) -> io::Result<()> {
             ("registered", format!("{} times", agent.incarnation)),
             ("skills", agent.capabilities.join(",")),
             ("suspended", agent.suspended.join(",")),
+            ("earned", agent.earned.join(",")),
             ("slots", agent.slots.to_string()),
             ("has", needs(&agent.resources)),
             ("zone", agent.zone.clone().unwrap_or_default()),
@@ -351,7 +352,7 @@ fn with_ago(unix_ms: Option<u64>) -> String {
 }
 
 /// How long ago, with a minus sign when it lies ahead.
-fn ago(unix_ms: Option<u64>) -> String {
+pub(super) fn ago(unix_ms: Option<u64>) -> String {
     let Some(unix_ms) = unix_ms else {
         return String::new();
     };

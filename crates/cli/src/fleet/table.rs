@@ -5,22 +5,22 @@ use std::io::{self, Write};
 
 /// A table that grows row by row.
 #[derive(Debug)]
-pub(super) struct Table<const N: usize> {
+pub(crate) struct Table<const N: usize> {
     rows: Vec<[String; N]>,
 }
 
 impl<const N: usize> Table<N> {
-    pub(super) fn new(header: [&str; N]) -> Self {
+    pub(crate) fn new(header: [&str; N]) -> Self {
         Self {
             rows: vec![header.map(str::to_owned)],
         }
     }
 
-    pub(super) fn row(&mut self, cells: [String; N]) {
+    pub(crate) fn row(&mut self, cells: [String; N]) {
         self.rows.push(cells.map(|cell| printable(&cell).into()));
     }
 
-    pub(super) fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].chars().count());
             cells.max().unwrap_or(0)

@@ -227,7 +227,7 @@ pub(super) fn run(mut args: Args, path: &Path, out: &mut dyn Write) -> Result<Ex
     let mut written = super::journal(&args)?;
     let runner = Runner::new(Parts {
         config,
-        settings: super::slot_settings(super::start_gate(&args, cores()), limits_memory),
+        settings: super::slot_settings(&args, super::start_gate(&args, cores()), limits_memory),
         // Other tasks wait for an end.
         hold: Duration::ZERO,
         checkpoints: kept.directory(),

@@ -34,6 +34,7 @@ use std::io::{self, IsTerminal, Write};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -609,7 +610,7 @@ fn run_prepared(mut args: Args, prepared: Prepared, out: &mut dyn Write) -> Resu
     let mut kept = journal(&args)?;
     let runner = Runner::new(Parts {
         config: config(&args)?,
-        settings: slot_settings(gate, args.memory.is_some()),
+        settings: slot_settings(&args, gate, args.memory.is_some()),
         hold: HOLD,
         checkpoints: None,
         agents: (1..=slots).map(slot_agent).collect(),
@@ -1113,7 +1114,7 @@ fn whole_output() -> OutputRule {
 }
 
 /// What all slots have in common. Where memory is limited, it is found out how before anything runs.
-fn slot_settings(gate: StartGate, limits_memory: bool) -> Arc<SlotSettings> {
+fn slot_settings(args: &Args, gate: StartGate, limits_memory: bool) -> Arc<SlotSettings> {
     let memory_groups = match limits_memory {
         true => loxley_exec::memory_groups().0,
         false => None,
@@ -1123,6 +1124,7 @@ fn slot_settings(gate: StartGate, limits_memory: bool) -> Arc<SlotSettings> {
         memory_groups,
         tells_starts: true,
         guardian: Some(Arc::new(Guardian::new(crate::guardian_program()))),
+        watched: AtomicBool::new(args.dashboard.is_some()),
         ..SlotSettings::default()
     })
 }
@@ -1191,10 +1193,10 @@ fn line_for_readers(template: &Template) -> String {
 
 fn config(args: &Args) -> Result<Config> {
     let config = match &args.config {
-        Some(file) => loxley_config::parse_bytes(&crate::input::read(file)?)
+        Some(file) => loxley_config::parse_bytes_over(&crate::input::read(file)?, Config::served())
             .map_err(|mistakes| anyhow::Error::msg(mistakes.in_file(&crate::input::name(file))))?,
         None => {
-            let mut config = Config::default();
+            let mut config = Config::served();
             // Items should start in their order: whoever steals takes the oldest.
             config.work_stealing.prefer_recent_tasks = false;
             config

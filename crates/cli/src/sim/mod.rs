@@ -20,9 +20,9 @@ use crate::exit::Exit;
 /// Simulate a scenario or a real workload in virtual time.
 ///
 /// SCENARIO is the name of a ready one (`loxley sim list`), a scenario file (YAML), a job file as `loxley run` takes
-/// it (with `--takes` and `--fails` for what its commands do), the directory of a journal (of a server, or of
-/// `loxley run --journal`: its work on its fleet, with the durations there were), or a workload
-/// file: WfCommons (.json), Standard Task Graph (.stg), Standard Workload Format (.swf, .swf.gz) or
+/// it (with `--takes` and `--fails` for what its commands do), a journal (the directory of a server or the access
+/// file in it, that of `loxley run --journal`, or postgres://…: its work on its fleet, with the durations there were), or
+/// a workload file: WfCommons (.json), Standard Task Graph (.stg), Standard Workload Format (.swf, .swf.gz) or
 /// a table (.csv). A workload file runs with the real scheduler, as the server and `loxley run` dispatch; policies that
 /// speak of stealing (`random`, `half`) run it on workers with deques. The same seed gives the same run, to the last byte of the event log.
 #[derive(Debug, clap::Args)]
@@ -293,10 +293,10 @@ impl Prepared {
     }
 }
 
-/// The work and the fleet of a journal, if the name is that of a directory.
+/// The work and the fleet of a journal, if the name is that of one.
 fn recorded(name: &str) -> Result<Option<Scenario>> {
     let directory = Path::new(name);
-    if !directory.is_dir() {
+    if !crate::recorded::is_meant(directory) {
         return Ok(None);
     }
     let recording = crate::replay::read(directory)?;

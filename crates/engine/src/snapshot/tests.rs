@@ -3,7 +3,7 @@
 use loxley_api::{
     CommandRequest, DependencyFailure, Entries, FallbackRequest, RetryRequest, TaskRequest, Work,
 };
-use loxley_model::{Outcome, Priority, Span};
+use loxley_model::{AgentId, Outcome, Priority, Span};
 use loxley_policy::{Config, Selection, Vitals};
 use proptest::prelude::*;
 
@@ -18,17 +18,22 @@ type Step = (u8, u16, u16);
 /// Turns steps into facts that fit the state, and applies them.
 struct World {
     state: State,
+    /// The number before the first that is given out.
+    base: u64,
     now: Time,
     told: Vec<(Time, Fact)>,
 }
 
 impl World {
-    fn new() -> Self {
-        Self {
+    fn new(base: u64) -> Self {
+        let mut this = Self {
             state: State::new(Time::ZERO),
+            base,
             now: Time::ZERO,
             told: Vec::new(),
-        }
+        };
+        this.tell(Fact::NumberedFrom(base));
+        this
     }
 
     fn tell(&mut self, fact: Fact) -> Effects {
@@ -46,7 +51,7 @@ impl World {
     }
 
     fn fact(&self, kind: u8, a: usize, b: u64) -> Fact {
-        let agent = AgentId(1 + a as u64 % 4);
+        let (base, agent) = (self.base, AgentId(self.base + 1 + a as u64 % 4));
         match kind % 24 {
             0..=3 => Fact::JobSubmitted {
                 request: Submission::unchecked(self.request(a, b)),
@@ -72,7 +77,7 @@ impl World {
             9 if b.is_multiple_of(4) => Fact::AgentDrained(agent),
             10 if b.is_multiple_of(4) => Fact::AgentLeft(agent),
             11 if b.is_multiple_of(3) => Fact::JobExtended {
-                job: JobId(1 + b % 40),
+                job: JobId(base + 1 + b % 40),
                 task: 0,
                 entries: Entries::Range {
                     first: 1,
@@ -81,10 +86,10 @@ impl World {
                 },
                 cost: b.is_multiple_of(2).then(|| Span::from_millis(b)),
             },
-            11 if b.is_multiple_of(5) => Fact::JobClosed(JobId(1 + b % 40)),
-            11 => Fact::Cancelled(Selection::Task(TaskId(1 + b % 3000))),
+            11 if b.is_multiple_of(5) => Fact::JobClosed(JobId(base + 1 + b % 40)),
+            11 => Fact::Cancelled(Selection::Task(TaskId(base + 1 + b % 3000))),
             12 if b.is_multiple_of(8) => Fact::Cancelled(Selection::All),
-            12 => Fact::Cancelled(Selection::Job(JobId(1 + b % 20))),
+            12 => Fact::Cancelled(Selection::Job(JobId(base + 1 + b % 20))),
             13 => Fact::Resubmitted(
                 self.state
                     .driver
@@ -176,7 +181,7 @@ impl World {
                 request.tasks = vec![named("x", &[]), named("y", &["x"]), named("z", &["x", "y"])];
             }
             3 if jobs > 1 => {
-                request.after = vec![JobId(1 + b % (jobs - 1))];
+                request.after = vec![JobId(self.base + 1 + b % (jobs - 1))];
                 request.on_dependency_failure = if b.is_multiple_of(2) {
                     DependencyFailure::Skip
                 } else {
@@ -245,8 +250,9 @@ proptest! {
     #[test]
     fn who_goes_on_from_a_snapshot_decides_alike(
         parts in prop::collection::vec(prop::collection::vec(any::<Step>(), 0..60), 2..5),
+        shard in prop::sample::select(vec![0_u64, 1, 2047]),
     ) {
-        let mut world = World::new();
+        let mut world = World::new(shard << 40);
         let mut others: Vec<State> = Vec::new();
         for steps in parts {
             for step in steps {
@@ -271,7 +277,7 @@ proptest! {
 }
 
 fn busy_world() -> World {
-    let mut world = World::new();
+    let mut world = World::new(0);
     for number in 0..200_u16 {
         world.step((
             number as u8,
@@ -294,4 +300,50 @@ fn a_snapshot_that_is_not_whole_is_refused_and_never_a_panic() {
     for length in (0..snapshot.len()).step_by(97) {
         assert!(State::unpack(&snapshot[..length]).is_err());
     }
+}
+
+#[test]
+fn numbers_begin_where_the_first_fact_says_and_nowhere_else() {
+    let base = 3 << 40;
+    let mut world = World::new(base);
+    world.tell(Fact::AgentJoined(Box::new(record(0, 0))));
+    let request = JobRequest {
+        tasks: vec![task(1, 1)],
+        ..JobRequest::default()
+    };
+    for _ in 0..2 {
+        world.tell(Fact::JobSubmitted {
+            request: Submission::unchecked(request.clone()),
+            user: "me".to_owned(),
+        });
+    }
+    let jobs = |state: &State| {
+        let mut jobs: Vec<_> = state
+            .jobs
+            .iter()
+            .map(|job| (job.id.0, job.first.0))
+            .collect();
+        jobs.sort_unstable();
+        jobs
+    };
+    assert_eq!(
+        jobs(&world.state),
+        [(base + 1, base + 1), (base + 2, base + 2)]
+    );
+    assert_eq!(world.state.names.agents.id("a"), Some(AgentId(base + 1)));
+    assert_eq!(&*world.state.names.agent_name(AgentId(base + 1)), "a");
+    assert!(world.state.fleet.get(AgentId(1)).is_none());
+    // What was given out stays, and a snapshot knows where it began.
+    let mut effects = Effects::new(Records::Everything);
+    let again = Fact::NumberedFrom(base + (1 << 40));
+    assert!(
+        world
+            .state
+            .apply(world.now, again, None, &mut effects)
+            .is_err()
+    );
+    let restored = State::unpack(&packed(&world.state)).unwrap();
+    assert_eq!(jobs(&restored), jobs(&world.state));
+    assert_eq!(restored.names.agents.id("a"), Some(AgentId(base + 1)));
+    assert!(packed(&restored) == packed(&world.state));
 }

@@ -141,6 +141,52 @@ impl Link {
         })
     }
 
+    /// How many shards the cluster has; 1 before anybody said.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn shard_count(&self) -> Result<u16, Unanswered> {
+        let statement = "SELECT greatest(shards, 1) FROM meta WHERE one = 1";
+        let row = self.client().query_one(statement, &[]).await?;
+        Ok(row.get::<_, i32>(0) as u16)
+    }
+
+    /// Says how much a shard has to do, while it is ours.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn tell_load(&self, claim: Claim, body: &str) -> Result<(), Unanswered> {
+        self.client()
+            .execute(
+                "INSERT INTO load (shard, seen, body) SELECT id, clock_timestamp(), $4 FROM shard \
+                 WHERE id = $1 AND epoch = $2 AND holder = $3 \
+                 ON CONFLICT (shard) DO UPDATE SET seen = excluded.seen, body = excluded.body",
+                &[
+                    &claim.shard,
+                    &signed(claim.epoch),
+                    &signed(claim.holder),
+                    &body,
+                ],
+            )
+            .await?;
+        Ok(())
+    }
+
+    /// How much each shard has to do, and how long ago that was told.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn loads(&self) -> Result<Vec<(i32, Duration, String)>, Unanswered> {
+        let statement = "SELECT shard, \
+            greatest(0, extract(epoch FROM clock_timestamp() - seen) * 1000)::bigint, body FROM load ORDER BY shard";
+        let rows = self.client().query(statement, &[]).await?;
+        let loads = rows.iter().map(|row| {
+            let ago = Duration::from_millis(row.get::<_, i64>(1) as u64);
+            (row.get(0), ago, row.get(2))
+        });
+        Ok(loads.collect())
+    }
+
     /// Takes a shard whose lease is over and whose epoch is still `seen`; none when somebody else was quicker.
     ///
     /// # Errors

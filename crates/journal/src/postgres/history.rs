@@ -7,7 +7,6 @@ use tokio::runtime::Runtime;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
-use super::SHARD;
 use super::address::Address;
 use super::journal::{damaged, runtime};
 use super::link::{Link, says};
@@ -25,15 +24,16 @@ use crate::{DatabaseError, OpenError, ReadError};
 pub struct PostgresHistory {
     runtime: Option<Runtime>,
     address: Address,
+    shard: i32,
     link: RefCell<Option<Link>>,
 }
 
 impl PostgresHistory {
-    /// Opens the journal at this address to read it.
+    /// Opens the journal of a shard at this address to read it.
     ///
     /// # Errors
     /// When the database cannot be used.
-    pub fn open(address: &Address) -> Result<Self, OpenError> {
+    pub fn open(address: &Address, shard: i32) -> Result<Self, OpenError> {
         let runtime = runtime().map_err(|error| DatabaseError::Other {
             place: address.place(),
             why: error.to_string(),
@@ -42,6 +42,7 @@ impl PostgresHistory {
         Ok(Self {
             runtime: Some(runtime),
             address: address.clone(),
+            shard,
             link: RefCell::new(Some(link)),
         })
     }
@@ -75,7 +76,7 @@ impl PostgresHistory {
     fn left_behind(&self, task: TaskId) -> Result<Option<TaskOutput>, ReadError> {
         let rows = self.query(
             "SELECT output, result FROM output WHERE shard = $1 AND task = $2",
-            &[&SHARD, &(task.0 as i64)],
+            &[&self.shard, &(task.0 as i64)],
         )?;
         Ok(rows.first().map(|row| TaskOutput {
             task,
@@ -97,7 +98,7 @@ impl PostgresHistory {
         let after = after.map_or(i64::MIN, |task| task.0 as i64);
         let rows = self.query(
             "SELECT task, output, result FROM output WHERE shard = $1 AND task > $2 ORDER BY task LIMIT $3",
-            &[&SHARD, &after, &(limit as i64 + 1)],
+            &[&self.shard, &after, &(limit as i64 + 1)],
         )?;
         let rows = rows.iter().map(|row| TaskOutput {
             task: TaskId(number(row, 0)),
@@ -126,7 +127,7 @@ impl ReadHistory for PostgresHistory {
     fn task(&self, task: TaskId) -> Result<Option<TaskRow>, ReadError> {
         let rows = self.query(
             &format!("SELECT {TASK} FROM task WHERE shard = $1 AND task = $2"),
-            &[&SHARD, &(task.0 as i64)],
+            &[&self.shard, &(task.0 as i64)],
         )?;
         rows.first().map(task_row).transpose()
     }
@@ -144,7 +145,7 @@ impl ReadHistory for PostgresHistory {
         let rows = self.query(
             "SELECT task, octet_length(output)::bigint + octet_length(result) FROM output \
              WHERE shard = $1 AND task >= $2 AND task <= $3 ORDER BY task",
-            &[&SHARD, &first, &last],
+            &[&self.shard, &first, &last],
         )?;
         let sizes = rows
             .iter()
@@ -156,7 +157,7 @@ impl ReadHistory for PostgresHistory {
         let tasks: Vec<i64> = tasks.iter().map(|task| task.0 as i64).collect();
         let rows = self.query(
             "SELECT task, output, result FROM output WHERE shard = $1 AND task = ANY($2) ORDER BY task",
-            &[&SHARD, &tasks],
+            &[&self.shard, &tasks],
         )?;
         let outputs = rows.iter().map(|row| TaskOutput {
             task: TaskId(number(row, 0)),
@@ -170,7 +171,7 @@ impl ReadHistory for PostgresHistory {
         let first = BlockStamp::of(from, 0).first;
         let rows = self.query(
             "SELECT min(task) FROM task WHERE shard = $1 AND task >= $2",
-            &[&SHARD, &(first.0 as i64)],
+            &[&self.shard, &(first.0 as i64)],
         )?;
         let found = rows.first().and_then(|row| row.get::<_, Option<i64>>(0));
         let Some(found) = found else {
@@ -180,7 +181,7 @@ impl ReadHistory for PostgresHistory {
         // One more that ended makes another count; one that ended again ended later.
         let rows = self.query(
             "SELECT count(*), max(finished) FROM task WHERE shard = $1 AND task >= $2 AND task < $3",
-            &[&SHARD, &(block.first.0 as i64), &(block.next.0 as i64)],
+            &[&self.shard, &(block.first.0 as i64), &(block.next.0 as i64)],
         )?;
         let stamp = rows.first().map_or(0, |row| {
             let newest = row.get::<_, Option<i64>>(1).unwrap_or(0) as u64;
@@ -214,7 +215,7 @@ impl ReadHistory for PostgresHistory {
                 "SELECT {TASK} FROM task WHERE shard = $1 AND task >= $2 AND task <= $3 {filter} \
                  ORDER BY task LIMIT $4"
             ),
-            &[&SHARD, &first, &last, &(limit as i64 + 1)],
+            &[&self.shard, &first, &last, &(limit as i64 + 1)],
         )?;
         let rows = rows.iter().map(task_row).collect::<Result<_, _>>()?;
         Ok(page(rows, limit, |row: &TaskRow| row.task))
@@ -223,7 +224,7 @@ impl ReadHistory for PostgresHistory {
     fn job(&self, job: JobId) -> Result<Option<JobRow>, ReadError> {
         let rows = self.query(
             &format!("SELECT {JOB} FROM job WHERE shard = $1 AND job = $2"),
-            &[&SHARD, &(job.0 as i64)],
+            &[&self.shard, &(job.0 as i64)],
         )?;
         rows.first().map(job_row).transpose()
     }
@@ -237,7 +238,7 @@ impl ReadHistory for PostgresHistory {
                 "SELECT {JOB} FROM job WHERE shard = $1 AND job <= $2 AND ($3::int IS NULL OR state = $3) \
                  AND ($4::text IS NULL OR username = $4) ORDER BY job DESC LIMIT $5"
             ),
-            &[&SHARD, &newest, &state, &query.user, &(limit as i64 + 1)],
+            &[&self.shard, &newest, &state, &query.user, &(limit as i64 + 1)],
         )?;
         let rows = rows.iter().map(job_row).collect::<Result<_, _>>()?;
         Ok(page(rows, limit, |row: &JobRow| row.job))
@@ -252,7 +253,7 @@ impl ReadHistory for PostgresHistory {
         let after = after.map_or(i64::MIN, |agent| agent.0 as i64);
         let rows = self.query(
             "SELECT agent, name FROM agent WHERE shard = $1 AND agent > $2 ORDER BY agent LIMIT $3",
-            &[&SHARD, &after, &(limit as i64 + 1)],
+            &[&self.shard, &after, &(limit as i64 + 1)],
         )?;
         let rows = rows.iter().map(|row| AgentRow {
             agent: AgentId(number(row, 0)),
@@ -269,7 +270,7 @@ impl ReadHistory for PostgresHistory {
             let some = (limit.groups.max(1) - groups.len()).min(64) as i64;
             let rows = self.query(
                 "SELECT pos, n, crc, facts FROM grp WHERE shard = $1 AND pos >= $2 ORDER BY pos LIMIT $3",
-                &[&SHARD, &(next.0 as i64), &some],
+                &[&self.shard, &(next.0 as i64), &some],
             )?;
             if rows.is_empty() {
                 break;

@@ -96,6 +96,42 @@ impl PostgresJournal {
         Self::begin(runtime, address, claim, lease)
     }
 
+    /// Opens a journal to read what is there now, whoever writes it meanwhile. It owns nothing: what it would write is
+    /// refused, and no table is made or changed.
+    ///
+    /// # Errors
+    /// When the database cannot be used, or holds no journal.
+    pub fn observe(address: &Address) -> Result<Self, OpenError> {
+        let runtime = runtime().map_err(|error| DatabaseError::Other {
+            place: address.place(),
+            why: error.to_string(),
+        })?;
+        let version = runtime.block_on(async {
+            let link = Link::connect(address).await?;
+            link.version(address).await
+        })?;
+        let schema = address.schema().to_owned();
+        match version {
+            Some(super::schema::VERSION) => {}
+            Some(found) if found > super::schema::VERSION => {
+                let known = super::schema::VERSION;
+                return Err(DatabaseError::Newer {
+                    schema,
+                    found,
+                    known,
+                }
+                .into());
+            }
+            _ => return Err(DatabaseError::NotAJournal { schema }.into()),
+        }
+        let nobody = Claim {
+            shard: super::SHARD,
+            epoch: 0,
+            holder: u64::MAX,
+        };
+        Self::begin(runtime, address, nobody, Lease::forever())
+    }
+
     /// As [`open`](Self::open), without a look at what the database is like.
     pub(super) fn begin(
         runtime: Runtime,

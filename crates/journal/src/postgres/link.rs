@@ -75,6 +75,48 @@ impl Link {
         Ok(link)
     }
 
+    /// How many shards the cluster has. Whoever comes first says it, with `asked`, or 1; later another number is refused.
+    ///
+    /// # Errors
+    /// See [`DatabaseError`].
+    pub async fn settle_shards(
+        &self,
+        address: &Address,
+        asked: Option<u16>,
+    ) -> Result<u16, DatabaseError> {
+        let settled = self.add_shards(asked.unwrap_or(1)).await;
+        let found = settled.map_err(|error| in_words(&error, address))?;
+        match asked {
+            Some(asked) if asked != found => Err(DatabaseError::OtherShards {
+                schema: address.schema().to_owned(),
+                found,
+                asked,
+            }),
+            _ => Ok(found),
+        }
+    }
+
+    /// Makes the rows of all shards, unless their number is settled. Returns it.
+    async fn add_shards(&self, count: u16) -> Result<u16, Error> {
+        // Two that come at once meet at this row: the second one finds what the first one said.
+        let text = format!(
+            "BEGIN; UPDATE meta SET shards = -{count} WHERE one = 1 AND shards = 0; \
+             INSERT INTO shard (id, epoch, holder, url, expires, base, base_chain, next, chain) \
+             SELECT number, 0, NULL, '', clock_timestamp(), 0, '', 0, '' \
+             FROM meta, generate_series(1, -shards - 1) AS number WHERE shards < 0; \
+             UPDATE meta SET shards = -shards WHERE one = 1 AND shards < 0; COMMIT;"
+        );
+        if let Err(error) = self.client.batch_execute(&text).await {
+            let _ = self.client.batch_execute("ROLLBACK").await;
+            return Err(error);
+        }
+        let row = self
+            .client
+            .query_one("SELECT shards FROM meta WHERE one = 1", &[])
+            .await?;
+        Ok(row.get::<_, i32>(0) as u16)
+    }
+
     /// For statements.
     pub(super) fn client(&self) -> &Client {
         &self.client

@@ -36,5 +36,5 @@ pub use journal::PostgresJournal;
 pub use lease::Lease;
 pub use link::Link;
 
-/// The one shard that there is.
+/// The first shard: the only one where nobody asked for more.
 pub const SHARD: i32 = 0;

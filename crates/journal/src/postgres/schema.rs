@@ -5,7 +5,7 @@
 //! read the schema.
 
 /// The number of this arrangement of tables.
-pub const VERSION: i32 = 2;
+pub const VERSION: i32 = 3;
 
 /// The first arrangement that is still brought up to this one.
 pub const OLDEST: i32 = 1;
@@ -24,8 +24,8 @@ pub(super) fn sql_of(schema: &str, version: i32) -> String {
     let made =
         format!("CREATE SCHEMA IF NOT EXISTS {schema};\nSET LOCAL search_path = {schema};\n");
     format!(
-        "{made}{TABLES}\nINSERT INTO meta (one, version, cluster, journal, origin_ns)\n  \
-        SELECT 1, {version}, number, number, (extract(epoch FROM clock_timestamp()) * 1000000000)::bigint\n  \
+        "{made}{TABLES}\nINSERT INTO meta (one, version, shards, cluster, journal, origin_ns)\n  \
+        SELECT 1, {version}, 0, number, number, (extract(epoch FROM clock_timestamp()) * 1000000000)::bigint\n  \
         FROM (SELECT (random() * 9223372036854775807)::bigint AS number) AS drawn;\n\
         INSERT INTO shard (id, epoch, holder, url, expires, base, base_chain, next, chain)\n  \
         VALUES (0, 0, NULL, '', clock_timestamp(), 0, '', 0, '');\n"
@@ -53,17 +53,23 @@ ALTER TABLE meta ALTER COLUMN journal SET NOT NULL;
 DELETE FROM instance;
 CREATE UNIQUE INDEX instance_name ON instance (name);
 CREATE INDEX job_finished ON job (shard, finished) WHERE finished IS NOT NULL;
+",
+"
+-- Version 3: several shards.
+ALTER TABLE meta ADD COLUMN shards int NOT NULL DEFAULT 1;
+ALTER TABLE meta ALTER COLUMN shards DROP DEFAULT;
+CREATE TABLE load (shard int PRIMARY KEY, seen timestamptz NOT NULL, body text NOT NULL);
 "];
 
 const TABLES: &str = "
--- One row: which arrangement of tables this is, which cluster, which journal, and the moment that its times count from
--- (nanoseconds since 1970).
+-- One row: which arrangement of tables this is, how many shards there are (0: the first server says), which cluster,
+-- which journal, and the moment that its times count from (nanoseconds since 1970).
 CREATE TABLE meta (
-  one int PRIMARY KEY CHECK (one = 1), version int NOT NULL, cluster bigint NOT NULL, journal bigint NOT NULL,
-  origin_ns bigint NOT NULL);
+  one int PRIMARY KEY CHECK (one = 1), version int NOT NULL, shards int NOT NULL, cluster bigint NOT NULL,
+  journal bigint NOT NULL, origin_ns bigint NOT NULL);
 
--- Who may write, until when, and where the journal ends. Every append changes this row, and only if epoch, holder,
--- position and chain are what the writer thinks they are.
+-- Of each shard: who may write, until when, and where its journal ends. Every append changes this row, and only if epoch,
+-- holder, position and chain are what the writer thinks they are.
 CREATE TABLE shard (
   id int PRIMARY KEY, epoch bigint NOT NULL, holder bigint, url text NOT NULL, expires timestamptz NOT NULL,
   base bigint NOT NULL, base_chain bytea NOT NULL, next bigint NOT NULL, chain bytea NOT NULL);
@@ -73,6 +79,10 @@ CREATE TABLE instance (
   id bigint PRIMARY KEY, name text NOT NULL, url text NOT NULL, version text NOT NULL,
   started timestamptz NOT NULL, seen timestamptz NOT NULL, clock_ms bigint NOT NULL);
 CREATE UNIQUE INDEX instance_name ON instance (name);
+
+-- How much each shard has to do and who could do it, as JSON, told about once a second: a hint for whoever shares out
+-- agents, on which nothing depends.
+CREATE TABLE load (shard int PRIMARY KEY, seen timestamptz NOT NULL, body text NOT NULL);
 
 -- What all servers of the cluster have in common: certificate and tokens. Guard it as the directory of a server.
 CREATE TABLE shared (name text PRIMARY KEY, body bytea NOT NULL);

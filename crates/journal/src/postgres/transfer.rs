@@ -30,6 +30,12 @@ pub(crate) fn source(address: &Address) -> Result<Both, TransferError> {
     let runtime = new_runtime(address)?;
     let claim = runtime.block_on(async {
         let link = Link::open(address).await.map_err(OpenError::from)?;
+        let shards = link.shard_count().await;
+        let shards = shards.map_err(|error| other(address, &error))?;
+        if shards > 1 {
+            let schema = address.schema().to_owned();
+            return Err(OpenError::from(DatabaseError::SeveralShards { schema, shards }).into());
+        }
         let state = link
             .shard(SHARD)
             .await
@@ -47,7 +53,7 @@ pub(crate) fn source(address: &Address) -> Result<Both, TransferError> {
     let journal = PostgresJournal::begin(runtime, address, claim, Lease::forever())?;
     Ok(Both {
         journal: Box::new(journal),
-        history: Box::new(PostgresHistory::open(address)?),
+        history: Box::new(PostgresHistory::open(address, SHARD)?),
     })
 }
 
@@ -62,7 +68,7 @@ pub(crate) fn target(
     let journal = PostgresJournal::begin(runtime, address, claim, Lease::forever())?;
     let mut both = Both {
         journal: Box::new(journal),
-        history: Box::new(PostgresHistory::open(address)?),
+        history: Box::new(PostgresHistory::open(address, SHARD)?),
     };
     let done = fill(&mut both)?;
     drop(both);
@@ -144,12 +150,12 @@ async fn claim_empty(link: &Link, origin: &Origin) -> Result<Option<Claim>, Erro
     client
         .batch_execute(
             "DELETE FROM grp; DELETE FROM snapshot; DELETE FROM piece; DELETE FROM job; DELETE FROM task; \
-             DELETE FROM output; DELETE FROM agent; DELETE FROM shared; DELETE FROM instance",
+             DELETE FROM output; DELETE FROM agent; DELETE FROM shared; DELETE FROM instance; DELETE FROM load",
         )
         .await?;
     client
         .execute(
-            "UPDATE meta SET version = $1, journal = $2, origin_ns = $3 WHERE one = 1",
+            "UPDATE meta SET version = $1, shards = 1, journal = $2, origin_ns = $3 WHERE one = 1",
             &[
                 &UNFINISHED,
                 &(origin.id as i64),

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Held while it lives; the system lets go when the process ends, however it ends.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
 }
 
 #[derive(Debug)]
@@ -41,7 +41,16 @@ impl Lock {
             }
             _ => {}
         }
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+}
+
+impl Drop for Lock {
+    /// Closing the file would not do: a process that is being started by another thread has a copy of it until it
+    /// begins its own program, and the lock is in force until the last copy is closed.
+    fn drop(&mut self) {
+        // Nothing can be done about an error; closing follows.
+        let _ = self.file.unlock();
     }
 }
 
@@ -117,6 +126,17 @@ mod tests {
         };
         let begin = format!("loxley server, process {} on ", std::process::id());
         assert!(holder.starts_with(&begin), "{holder}");
+        drop(first);
+        assert!(Lock::take(&path, "loxley server").is_ok());
+    }
+
+    #[test]
+    fn a_copy_in_a_process_that_is_being_started_does_not_keep_the_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal.lock");
+        let first = Lock::take(&path, "loxley server").unwrap();
+        // As a child has it between fork and exec.
+        let _copy = first.file.try_clone().unwrap();
         drop(first);
         assert!(Lock::take(&path, "loxley server").is_ok());
     }

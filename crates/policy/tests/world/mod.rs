@@ -32,6 +32,13 @@ pub(crate) struct Hand {
     pub(crate) suspected: bool,
     pub(crate) draining: bool,
     pub(crate) suspended: BTreeSet<SkillId>,
+    pub(crate) earned: BTreeSet<SkillId>,
+}
+
+impl Hand {
+    fn skills(&self) -> impl Iterator<Item = SkillId> {
+        self.spec.skills.iter().chain(self.earned.iter().copied())
+    }
 }
 
 pub(crate) struct World {
@@ -250,6 +257,7 @@ impl World {
                     suspected: false,
                     draining: false,
                     suspended: BTreeSet::new(),
+                    earned: BTreeSet::new(),
                 };
                 self.agents.insert(spec.id, hand);
             }
@@ -342,7 +350,10 @@ impl World {
                     Some(agent),
                     "retracted what it has not"
                 );
-                self.asked_back.push((*task, *lease));
+                // Who may not have heard it is asked again.
+                if !self.asked_back.contains(&(*task, *lease)) {
+                    self.asked_back.push((*task, *lease));
+                }
             }
             // What it was asked back for is no longer the question.
             Action::Cancel {
@@ -414,7 +425,7 @@ impl World {
 
     fn check_capable(&self, entry: &Entry, hand: &Hand, reason: Reason) {
         let skills = &entry.spec.kind.skills;
-        let offered = hand.spec.skills.iter().filter(|skill| {
+        let offered = hand.skills().filter(|skill| {
             !hand.suspended.contains(skill)
                 // A probe tries every suspended skill of the task at once.
                 || matches!(reason, Reason::Probe(_))
@@ -521,6 +532,16 @@ impl World {
             }
             Report::SkillRestored { agent, skill } => {
                 self.agents.get_mut(agent).unwrap().suspended.remove(skill);
+            }
+            Report::SkillEarned { agent, skill } => {
+                let hand = self.agents.get_mut(agent).unwrap();
+                assert!(!hand.spec.skills.contains(*skill), "it declared that");
+                assert!(hand.earned.insert(*skill), "it was earned once");
+            }
+            Report::SkillRevoked { agent, skill } => {
+                let hand = self.agents.get_mut(agent).unwrap();
+                assert!(hand.earned.remove(skill), "it had been earned");
+                hand.suspended.remove(skill);
             }
             Report::StaleAnswer { lease, .. } => {
                 self.stale += 1;
@@ -697,9 +718,7 @@ impl World {
     fn may_do(&self, entry: &Entry, hand: &Hand) -> bool {
         let skills = &entry.spec.kind.skills;
         let offered: SkillSet = hand
-            .spec
-            .skills
-            .iter()
+            .skills()
             .filter(|s| !hand.suspended.contains(s))
             .collect();
         let urgent = entry.spec.priority >= self.config.priority.high_priority_threshold;

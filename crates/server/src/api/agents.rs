@@ -2,10 +2,10 @@
 
 use axum::Json;
 use axum::extract::State;
-use loxley_api::{AgentInfo, ErrorBody};
+use loxley_api::{AgentInfo, ErrorBody, RevokeRequest};
 use loxley_model::AgentId;
 
-use super::extract::{Number, Refusal};
+use super::extract::{Body, Number, Refusal};
 use crate::Context;
 
 /// All agents.
@@ -69,6 +69,26 @@ pub(super) async fn forget(
 ) -> Result<Json<AgentInfo>, Refusal> {
     let id = AgentId(id);
     context.handle.forget_agent(id).await?;
+    Ok(Json(context.handle.agent(id).await?))
+}
+
+/// Take a skill back that an agent earned. It does not earn it again before it registers anew.
+#[utoipa::path(
+    post, path = "/v1/agents/{id}/revoke", tag = "agents", request_body = RevokeRequest,
+    params(("id" = u64, Path, description = "Its number.")),
+    responses(
+        (status = 200, description = "As it is now.", body = AgentInfo),
+        (status = 404, description = "There is none.", body = ErrorBody),
+        (status = 409, description = "It has not earned that skill.", body = ErrorBody),
+    )
+)]
+pub(super) async fn revoke(
+    State(context): State<Context>,
+    Number(id): Number,
+    Body(request): Body<RevokeRequest>,
+) -> Result<Json<AgentInfo>, Refusal> {
+    let id = AgentId(id);
+    context.handle.revoke_skill(id, request.skill).await?;
     Ok(Json(context.handle.agent(id).await?))
 }
 

@@ -440,6 +440,16 @@ impl Page {
                 "loxley_agent_power_watts",
                 "What the processors of an agent's machine draw, by RAPL",
             ),
+            (
+                "cache_misses_per_sec",
+                "loxley_agent_cache_misses_per_second",
+                "Cache misses of an agent and all that it runs, in user mode",
+            ),
+            (
+                "memory_bytes_per_sec",
+                "loxley_agent_memory_bytes_per_second",
+                "What the memory controllers of an agent's machine move",
+            ),
         ] {
             self.head(name, help, "gauge");
             for agent in agents {

@@ -24,6 +24,7 @@ mod server;
 mod session;
 mod tasks;
 mod tokens;
+mod users;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,11 +88,15 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(agents::info))
         .routes(routes!(server::info))
         .routes(routes!(server::health))
+        .routes(routes!(server::tuning))
+        .routes(routes!(server::forecast))
         .routes(routes!(server::cluster))
+        .routes(routes!(server::traces))
         .routes(routes!(server::figures))
         .routes(routes!(server::figure_history))
         .routes(routes!(server::timeline))
         .routes(routes!(server::config))
+        .routes(routes!(users::list))
         .routes(routes!(events::stream))
         .routes(routes!(events::marks))
         .routes(routes!(session::link))
@@ -112,12 +117,15 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(agents::drain))
         .routes(routes!(agents::stop))
         .routes(routes!(agents::forget))
+        .routes(routes!(agents::revoke))
         .routes(routes!(server::drain))
         .routes(routes!(server::stop))
         .routes(routes!(server::hand_over))
         .routes(routes!(server::prune))
         .routes(routes!(server::reload))
         .routes(routes!(server::set_log))
+        .routes(routes!(server::set_traces))
+        .routes(routes!(users::set_weight))
         .routes(routes!(tokens::list))
         .routes(routes!(tokens::create))
         .routes(routes!(tokens::revoke))

@@ -6,8 +6,9 @@ use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use loxley_api::{
-    ApiError, ClusterInfo, ConfigRequest, ErrorBody, FigureHistory, Figures, Health, LogRequest,
-    PruneReport, PruneRequest, ServerInfo, Timeline, TimelineFilter,
+    ApiError, ClusterInfo, ConfigRequest, ErrorBody, FigureHistory, Figures, ForecastInfo, Health,
+    LogRequest, PruneReport, PruneRequest, ServerInfo, Timeline, TimelineFilter, TracesRequest,
+    TuningInfo,
 };
 use loxley_journal::Retention;
 use loxley_model::Time;
@@ -32,6 +33,26 @@ pub(super) async fn info(State(context): State<Context>) -> Result<Json<ServerIn
 )]
 pub(super) async fn health(State(context): State<Context>) -> Result<Json<Health>, Refusal> {
     Ok(Json(context.health().await?))
+}
+
+/// What the server expects to come, how far such forecasts were off, and for what it keeps room.
+#[utoipa::path(
+    get, path = "/v1/forecast", tag = "server",
+    responses((status = 200, description = "Each kind of work that is followed.", body = ForecastInfo))
+)]
+pub(super) async fn forecast(
+    State(context): State<Context>,
+) -> Result<Json<ForecastInfo>, Refusal> {
+    Ok(Json(context.handle.forecast().await?))
+}
+
+/// Which settings the server changed by itself, what it measured, and what it took back.
+#[utoipa::path(
+    get, path = "/v1/tuning", tag = "server",
+    responses((status = 200, description = "As it stands, and its story.", body = TuningInfo))
+)]
+pub(super) async fn tuning(State(context): State<Context>) -> Result<Json<TuningInfo>, Refusal> {
+    Ok(Json(context.handle.tuning().await?))
 }
 
 /// The instances of this server, who of them serves, under which lease, and what a standby would have to catch up with.
@@ -165,6 +186,33 @@ pub(super) async fn set_log(
 ) -> Result<Json<LogRequest>, Refusal> {
     context.set_log(&request.log)?;
     Ok(Json(request))
+}
+
+/// Where traces of tasks go.
+#[utoipa::path(
+    get, path = "/v1/traces", tag = "server",
+    responses((status = 200, description = "What is in force now.", body = TracesRequest))
+)]
+pub(super) async fn traces(State(context): State<Context>) -> Json<TracesRequest> {
+    let collector = context.collector();
+    Json(TracesRequest { collector })
+}
+
+/// Send traces of tasks to a collector from now on, or to nobody, until the next start.
+#[utoipa::path(
+    put, path = "/v1/traces", tag = "server", request_body = TracesRequest,
+    responses(
+        (status = 200, description = "What is in force now.", body = TracesRequest),
+        (status = 400, description = "It makes no sense.", body = ErrorBody),
+        (status = 409, description = "This server cannot send traces.", body = ErrorBody),
+    )
+)]
+pub(super) async fn set_traces(
+    State(context): State<Context>,
+    Body(request): Body<TracesRequest>,
+) -> Result<Json<TracesRequest>, Refusal> {
+    context.set_collector(request.collector.as_deref())?;
+    Ok(traces(State(context)).await)
 }
 
 /// Take no more jobs, finish those that are there, then end.

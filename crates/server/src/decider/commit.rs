@@ -15,15 +15,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use loxley_api::{ApiError, ErrorCode, Event};
-use loxley_engine::StateCopy;
+use loxley_engine::{StateCopy, TaskStep};
 use loxley_journal::{
     AppendError, Group, Journal, NotWritten, Position, Pruned, Pruning, Retention, Saving, Snapshot,
 };
 use loxley_protocol as wire;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::oneshot;
 
-use super::{Link, Progress, Release};
+use super::{Link, Listeners, Progress, Release};
 
 /// A group of at most so many facts is worth no change of threads.
 const SMALL: u32 = 8;
@@ -35,6 +35,7 @@ pub(crate) struct Packet {
     pub(crate) frames: Vec<(Link, wire::ServerFrame)>,
     pub(crate) releases: Vec<Release>,
     pub(crate) events: Vec<Arc<Event>>,
+    pub(crate) steps: Vec<TaskStep>,
 }
 
 /// What the commit thread is given.
@@ -117,6 +118,7 @@ impl Packet {
             && self.frames.is_empty()
             && self.releases.is_empty()
             && self.events.is_empty()
+            && self.steps.is_empty()
     }
 }
 
@@ -124,7 +126,7 @@ pub(crate) struct Committer {
     pub(crate) journal: Box<dyn Journal>,
     pub(crate) position: Position,
     pub(crate) progress: Arc<Progress>,
-    pub(crate) events: broadcast::Sender<Arc<Event>>,
+    pub(crate) listeners: Listeners,
     /// Why nothing more is written.
     pub(crate) failed: Option<AppendError>,
 }
@@ -444,7 +446,10 @@ impl Committer {
         }
         for event in packet.events {
             // Fails when nobody listens.
-            let _ = self.events.send(event);
+            let _ = self.listeners.events.send(event);
+        }
+        if !packet.steps.is_empty() {
+            let _ = self.listeners.steps.send(packet.steps.into());
         }
     }
 }

@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use loxley_api::{
-    AgentInfo, ApiError, ErrorCode, Event, Explanation, ExtendRequest, Figures, FleetInfo, Health,
-    JobFilter, JobInfo, JobRequest, OutputTail, Page, Problem, Severity, TaskEnd, TaskFilter,
-    TaskInfo, Timeline, TimelineFilter,
+    AgentInfo, ApiError, ErrorCode, Event, Explanation, ExtendRequest, Figures, FleetInfo,
+    ForecastInfo, Health, JobFilter, JobInfo, JobRequest, OutputTail, Page, Problem, Severity,
+    TaskEnd, TaskFilter, TaskInfo, Timeline, TimelineFilter, TuningInfo, UserInfo,
+    UserWeightRequest,
 };
-use loxley_engine::{Fact, Submission, ended_text, history_view, run_figures};
+use loxley_engine::{Fact, Submission, TaskStep, ended_text, history_view, run_figures};
 use loxley_journal::{History, OpenError, Pruned, ReadError, ReadHistory, Retention, Room};
 use loxley_model::{AgentId, JobId, Span, TaskId, Time};
 use loxley_policy::{Config, Selection};
@@ -22,7 +23,7 @@ use loxley_protocol as wire;
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
 
 use super::commit::Forgetting;
-use super::{CommitTimes, Link, Progress, Request, Told, View};
+use super::{CommitTimes, Link, Listeners, Progress, Request, Told, View};
 use crate::outputs::Outputs;
 use crate::timeline::{self, TimelineIndex};
 
@@ -63,17 +64,20 @@ impl HistorySource {
         Self::with(Box::new(open), Semaphore::MAX_PERMITS)
     }
 
-    /// The history in a database. Blocks.
+    /// The history of a shard in a database, with so many connections at most. Blocks.
     ///
     /// # Errors
     /// When it cannot be opened.
     #[cfg(feature = "postgres")]
-    pub fn postgres(address: loxley_journal::postgres::Address) -> Result<Self, ApiError> {
+    pub fn postgres(
+        address: loxley_journal::postgres::Address,
+        shard: i32,
+        readers: usize,
+    ) -> Result<Self, ApiError> {
         use loxley_journal::postgres::PostgresHistory;
-        /// Each is a connection, of which a database has some hundreds for everybody.
-        const READERS: usize = 8;
-        let open = move || Ok(Box::new(PostgresHistory::open(&address)?) as Box<dyn ReadHistory>);
-        Self::with(Box::new(open), READERS)
+        let open =
+            move || Ok(Box::new(PostgresHistory::open(&address, shard)?) as Box<dyn ReadHistory>);
+        Self::with(Box::new(open), readers)
     }
 
     fn with(open: Box<OpenReader>, room: usize) -> Result<Self, ApiError> {
@@ -144,6 +148,22 @@ impl HistorySource {
     }
 }
 
+/// So many kinds of tasks that nobody can do are told of.
+#[cfg(feature = "postgres")]
+const HELD_KINDS_MAX: usize = 16;
+
+/// What an engine has to do, and who is there to do it.
+#[cfg(feature = "postgres")]
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    /// Where its tasks are.
+    pub(crate) counts: loxley_api::TaskCounts,
+    /// What tasks ask for that nobody here can do: skills and room.
+    pub(crate) held: Vec<(Vec<String>, loxley_api::Needs)>,
+    /// All agents that were ever here.
+    pub(crate) agents: Vec<AgentInfo>,
+}
+
 type Idle = Vec<Box<dyn ReadHistory>>;
 
 fn lock(idle: &Mutex<Idle>) -> std::sync::MutexGuard<'_, Idle> {
@@ -154,7 +174,7 @@ fn lock(idle: &Mutex<Idle>) -> std::sync::MutexGuard<'_, Idle> {
 #[derive(Clone)]
 pub struct Handle {
     requests: mpsc::Sender<Request>,
-    events: broadcast::Sender<Arc<Event>>,
+    listeners: Listeners,
     history: HistorySource,
     progress: Arc<Progress>,
     outputs: Arc<Outputs>,
@@ -170,13 +190,13 @@ impl fmt::Debug for Handle {
 impl Handle {
     pub(super) fn new(
         requests: mpsc::Sender<Request>,
-        events: broadcast::Sender<Arc<Event>>,
+        listeners: Listeners,
         history: HistorySource,
         progress: Arc<Progress>,
     ) -> Self {
         Self {
             requests,
-            events,
+            listeners,
             history,
             progress,
             outputs: Arc::new(Outputs::default()),
@@ -541,6 +561,32 @@ impl Handle {
         self.dismiss(agent, wire::Farewell::Stop).await
     }
 
+    /// Has an agent go to another shard, if it is here.
+    #[cfg(feature = "postgres")]
+    pub(crate) async fn send_away(&self, agent: AgentId, shard: u32) {
+        // Fails when the engine has ended: then nobody is here.
+        let _ = self.send(Request::SendAway { agent, shard }).await;
+    }
+
+    /// What this engine has to do, and who could do more.
+    #[cfg(feature = "postgres")]
+    pub(crate) async fn look_at_load(&self) -> Result<Load, ApiError> {
+        self.ask(|view| Load {
+            counts: view.engine.fleet_info().tasks,
+            held: {
+                let (kinds, _) = view.engine.held_kinds();
+                let kinds = kinds.into_iter().take(HELD_KINDS_MAX);
+                let kinds = kinds.map(|request| (request.skills.clone(), request.needs.clone()));
+                kinds.collect()
+            },
+            agents: {
+                let ids = view.engine.agents();
+                ids.filter_map(|id| view.engine.agent_info(id)).collect()
+            },
+        })
+        .await
+    }
+
     async fn dismiss(&self, agent: AgentId, farewell: wire::Farewell) -> Result<(), ApiError> {
         let (answer, dismissed) = oneshot::channel();
         self.send(Request::Dismiss {
@@ -558,6 +604,15 @@ impl Handle {
     /// When it is here, or was never.
     pub async fn forget_agent(&self, agent: AgentId) -> Result<(), ApiError> {
         self.tell(Fact::AgentForgotten(agent)).await.map(drop)
+    }
+
+    /// Takes a skill back that an agent earned.
+    ///
+    /// # Errors
+    /// When it has not earned it.
+    pub async fn revoke_skill(&self, agent: AgentId, skill: String) -> Result<(), ApiError> {
+        let fact = Fact::SkillRevoked { agent, skill };
+        self.tell(fact).await.map(drop)
     }
 
     // The server.
@@ -687,6 +742,48 @@ impl Handle {
         Ok(health)
     }
 
+    /// What is expected to come, and what is done about it.
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    pub async fn forecast(&self) -> Result<ForecastInfo, ApiError> {
+        self.ask(|view| view.engine.forecast()).await
+    }
+
+    /// Which settings were changed by themselves, and what came of it.
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    pub async fn tuning(&self) -> Result<TuningInfo, ApiError> {
+        self.ask(|view| view.engine.tuning()).await
+    }
+
+    /// Everybody who submitted something or was given a weight.
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    pub async fn users(&self) -> Result<Vec<UserInfo>, ApiError> {
+        self.ask(|view| view.engine.users()).await
+    }
+
+    /// Gives a user another weight.
+    ///
+    /// # Errors
+    /// When it makes no sense, or the server is stopping.
+    pub async fn set_user_weight(&self, request: UserWeightRequest) -> Result<UserInfo, ApiError> {
+        request.check()?;
+        let UserWeightRequest { user, weight } = request;
+        let name = user.trim().to_owned();
+        let fact = Fact::UserWeightSet {
+            user: name.clone(),
+            weight,
+        };
+        self.tell(fact).await?;
+        let users = self.users().await?.into_iter();
+        let found = users.into_iter().find(|info| info.user == name);
+        found.ok_or_else(|| ApiError::not_found("user", name))
+    }
+
     /// Forgets some of the past, for some seconds at most, and gives room back.
     ///
     /// # Errors
@@ -785,7 +882,20 @@ impl Handle {
     /// Everything that happens from now on.
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<Event>> {
-        self.events.subscribe()
+        self.listeners.events.subscribe()
+    }
+
+    /// What tasks and jobs go through from now on, for as long as somebody holds this.
+    #[must_use]
+    pub fn task_steps(&self) -> broadcast::Receiver<Arc<[TaskStep]>> {
+        self.listeners.steps.subscribe()
+    }
+
+    /// A time of the engine's clock as one of the calendar.
+    #[must_use]
+    pub fn system_time(&self, time: Time) -> SystemTime {
+        let since_1970 = self.history.epoch_unix_ns().saturating_add(time.0);
+        UNIX_EPOCH + Duration::from_nanos(since_1970)
     }
 
     /// A digest of all decisions so far: a replay of the journal comes to the same one.
@@ -797,6 +907,10 @@ impl Handle {
     }
 
     // For sessions.
+
+    pub(super) fn shared_outputs(&self) -> Arc<Outputs> {
+        Arc::clone(&self.outputs)
+    }
 
     pub(crate) fn outputs(&self) -> &Outputs {
         &self.outputs

@@ -25,13 +25,15 @@ use std::time::{Duration, Instant};
 
 use loxley_api::{ApiError, ClusterInfo, Event, EventKind, JobInfo};
 use loxley_driver::IdMap;
-use loxley_engine::{Applied, Clock, Engine, Fact, Flushed, RecoverError};
+use loxley_engine::{Applied, Clock, Engine, Fact, Flushed, RecoverError, TaskStep};
 use loxley_journal::Journal;
 use loxley_model::{AgentId, JobId, Span, TaskId, Time};
 use loxley_policy::Config;
 use loxley_protocol as wire;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
+#[cfg(feature = "postgres")]
+pub(crate) use handle::Load;
 pub use handle::{Handle, HistorySource};
 pub(crate) use observed::observe;
 pub use observed::{Observer, Question, Wish};
@@ -54,6 +56,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const STOOD_STILL: Duration = Duration::from_secs(2);
 /// How many events a slow reader may be behind.
 const EVENTS_MAX: usize = 8192;
+/// How many groups of steps whoever traces may be behind.
+const STEP_GROUPS_MAX: usize = 1024;
 
 /// A release of something that waited for a write.
 pub(crate) type Release = Box<dyn FnOnce() + Send>;
@@ -92,6 +96,9 @@ pub(crate) enum Request {
         farewell: wire::Farewell,
         answer: oneshot::Sender<Result<(), ApiError>>,
     },
+    /// An agent is to go to another shard.
+    #[cfg(feature = "postgres")]
+    SendAway { agent: AgentId, shard: u32 },
     /// Take a snapshot of the state now.
     Snapshot(commit::Kept),
     /// Forget some of the past.
@@ -137,11 +144,17 @@ pub struct EngineOptions {
     pub config: Config,
     /// What agents are told of other instances of this server.
     pub instances: Arc<Instances>,
+    /// Jobs, tasks and agents of a new journal are numbered from the number after this.
+    pub numbers_from: u64,
 }
 
-/// The instances of a server, of which this one has taken over.
-#[derive(Debug, Default)]
+/// The instances of a server, of which this one has taken over a shard.
+#[derive(Debug)]
 pub struct Instances {
+    /// Which one.
+    pub shard: u32,
+    /// Whether it is all there is.
+    pub is_only_shard: bool,
     /// Grows with every instance that takes over; 0 where there is only one.
     pub epoch: AtomicU64,
     /// Where they listen.
@@ -150,8 +163,46 @@ pub struct Instances {
     pub version: AtomicU64,
     /// What the database says of them, some seconds old; none where there is only one.
     pub seen: RwLock<Option<ClusterInfo>>,
-    /// Rings when this one is to give away what it holds.
+    /// Rings when this one is to give the shard away.
     pub hand_over: Notify,
+}
+
+impl Default for Instances {
+    fn default() -> Self {
+        Self::of_shard(0, true)
+    }
+}
+
+impl Instances {
+    /// For one shard, of which nobody has taken over yet.
+    #[must_use]
+    pub fn of_shard(shard: u32, is_only_shard: bool) -> Self {
+        Self {
+            shard,
+            is_only_shard,
+            epoch: AtomicU64::new(0),
+            urls: RwLock::default(),
+            version: AtomicU64::new(0),
+            seen: RwLock::default(),
+            hand_over: Notify::new(),
+        }
+    }
+}
+
+/// The ways to those who want to hear what happens.
+#[derive(Clone, Debug)]
+pub(crate) struct Listeners {
+    pub(crate) events: broadcast::Sender<Arc<Event>>,
+    /// A group at a time, after it was written.
+    pub(crate) steps: broadcast::Sender<Arc<[TaskStep]>>,
+}
+
+impl Listeners {
+    fn new() -> Self {
+        let (events, _) = broadcast::channel(EVENTS_MAX);
+        let (steps, _) = broadcast::channel(STEP_GROUPS_MAX);
+        Self { events, steps }
+    }
 }
 
 /// The deciding thread's own things.
@@ -160,7 +211,7 @@ pub(crate) struct Decider {
     clock: Clock,
     requests: mpsc::Receiver<Request>,
     outbox: Outbox,
-    events: broadcast::Sender<Arc<Event>>,
+    listeners: Listeners,
     event_sequence: u64,
     sessions: IdMap<AgentId, Session>,
     /// What agents are told beside their orders.
@@ -289,14 +340,14 @@ pub fn start(
     let engine = Engine::open(&mut *journal, history.epoch_unix_ns())?;
     let position = journal.next_position();
     let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
-    let (events, _) = broadcast::channel(EVENTS_MAX);
+    let listeners = Listeners::new();
     let progress = Arc::new(Progress::default());
     progress.position.store(position.0, Ordering::Relaxed);
     let mut committer = Committer {
         journal,
         position,
         progress: Arc::clone(&progress),
-        events: events.clone(),
+        listeners: listeners.clone(),
         failed: None,
     };
     committer.look_at_room();
@@ -306,7 +357,7 @@ pub fn start(
         engine,
         requests: inbox,
         outbox,
-        events: events.clone(),
+        listeners: listeners.clone(),
         event_sequence: 0,
         sessions: IdMap::default(),
         frames: IdMap::default(),
@@ -318,6 +369,8 @@ pub fn start(
         told_instances: 0,
     };
     let now = decider.clock.now();
+    // First of all: what is given out from here on has its number.
+    decider.engine.number_from(now, options.numbers_from)?;
     decider.engine.begin(now, &options.config);
     let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let committer = spawn("commit")
@@ -326,7 +379,7 @@ pub fn start(
     let engine = spawn("engine")
         .spawn(move || decider.run())
         .map_err(RecoverError::Thread)?;
-    let handle = Handle::new(requests.clone(), events, history, progress);
+    let handle = Handle::new(requests.clone(), listeners, history, progress);
     let running = Running {
         requests,
         engine,
@@ -471,7 +524,9 @@ impl Decider {
 
     /// False when the commit thread is over.
     fn take(&mut self, request: Request) -> bool {
-        self.engine.want_events(self.events.receiver_count() > 0);
+        let Listeners { events, steps } = &self.listeners;
+        self.engine.want_events(events.receiver_count() > 0);
+        self.engine.want_steps(steps.receiver_count() > 0);
         match request {
             Request::Tell { fact, answer } => {
                 let applied = self.record_and_apply(fact);
@@ -528,6 +583,8 @@ impl Decider {
                     let _ = answer.send(dismissed);
                 });
             }
+            #[cfg(feature = "postgres")]
+            Request::SendAway { agent, shard } => self.send_away(agent, shard),
             Request::Snapshot(_) | Request::Prune(_) | Request::Stop => {}
         }
         self.engine.group_len() < GROUP_BYTES_MAX || self.flush()
@@ -591,6 +648,7 @@ impl Decider {
         }
         packet.releases = releases;
         packet.events = self.number_events(effects.events);
+        packet.steps = effects.steps;
         // Whoever else wants something now would have to wait for a write by this thread.
         let alone = self.requests.is_empty();
         packet.is_empty() || self.outbox.send(packet, alone)

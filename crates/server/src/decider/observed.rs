@@ -13,14 +13,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use loxley_api::{ApiError, ErrorCode, Event, EventKind, JobInfo};
+use loxley_api::{ApiError, ErrorCode, EventKind, JobInfo};
 use loxley_driver::IdMap;
 use loxley_engine::{Applied, Engine, Fact};
-use loxley_model::{JobId, Time};
-use tokio::sync::{broadcast, mpsc, oneshot};
+use loxley_model::{JobId, TaskId, Time};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::outputs::Outputs;
 
 use super::handle::{Handle, HistorySource};
-use super::{EVENTS_MAX, Progress, REQUESTS_MAX, Request, Told, View, number_events, told};
+use super::{Listeners, Progress, REQUESTS_MAX, Request, Told, View, number_events, told};
 
 /// Something that somebody wants to know, for the owner of the engine.
 pub struct Question(Request);
@@ -52,7 +54,8 @@ impl Wish {
 /// Answers in the name of an engine.
 #[derive(Debug)]
 pub struct Observer {
-    events: broadcast::Sender<Arc<Event>>,
+    listeners: Listeners,
+    outputs: Arc<Outputs>,
     event_sequence: u64,
     waiters: IdMap<JobId, Vec<oneshot::Sender<Option<JobInfo>>>>,
 }
@@ -64,7 +67,7 @@ pub(crate) fn observe(
     mut deliver: impl FnMut(Question) -> bool + Send + 'static,
 ) -> (Handle, Observer) {
     let (requests, mut inbox) = mpsc::channel(REQUESTS_MAX);
-    let (events, _) = broadcast::channel(EVENTS_MAX);
+    let listeners = Listeners::new();
     tokio::spawn(async move {
         while let Some(request) = inbox.recv().await {
             if !deliver(Question(request)) {
@@ -74,12 +77,13 @@ pub(crate) fn observe(
     });
     let handle = Handle::new(
         requests,
-        events.clone(),
+        listeners.clone(),
         history,
         Arc::new(Progress::default()),
     );
     let observer = Observer {
-        events,
+        listeners,
+        outputs: handle.shared_outputs(),
         event_sequence: 0,
         waiters: IdMap::default(),
     };
@@ -107,6 +111,8 @@ impl Observer {
             }
             Request::Connect { answer, .. } => _ = answer.send(Err(own_agents())),
             Request::Dismiss { answer, .. } => _ = answer.send(Err(own_agents())),
+            #[cfg(feature = "postgres")]
+            Request::SendAway { .. } => {}
             // Nobody waits for these, or whoever does hears that there is nobody who could.
             Request::Frame { .. }
             | Request::Disconnect { .. }
@@ -117,11 +123,19 @@ impl Observer {
         None
     }
 
+    /// A task that still runs printed something.
+    pub fn printed(&self, task: TaskId, stdout: &[u8], stderr: &[u8]) {
+        self.outputs.take(task, stdout, stderr);
+    }
+
     /// Tells everybody who listens what happened.
     pub fn happened(&mut self, engine: &Engine, events: Vec<EventKind>, jobs_over: Vec<JobInfo>) {
         for event in number_events(engine, &mut self.event_sequence, events) {
+            if let EventKind::TaskEnded { task, .. } = event.kind {
+                self.outputs.forget(task);
+            }
             // Fails when nobody listens.
-            let _ = self.events.send(event);
+            let _ = self.listeners.events.send(event);
         }
         for job in jobs_over {
             for waiter in self.waiters.remove(&job.id).unwrap_or_default() {

@@ -46,8 +46,14 @@ impl Decider {
             )));
         }
         let earlier = known.and_then(|id| self.engine.registered(id));
-        let same = earlier.is_some_and(|agent| agent.process == hello.process);
-        if let Some(id) = known.filter(|_| !same)
+        // Leases of another shard have the numbers that ours have.
+        let is_ours = match hello.shard {
+            Some(shard) => shard == self.instances.shard,
+            None => self.instances.is_only_shard,
+        };
+        let same = is_ours && earlier.is_some_and(|agent| agent.process == hello.process);
+        let is_other = earlier.is_none_or(|agent| agent.process != hello.process);
+        if let Some(id) = known.filter(|_| is_other)
             && self.sessions.contains_key(&id)
             && self.was_heard_lately(id)
         {
@@ -77,6 +83,7 @@ impl Decider {
             lease_ns,
             servers,
             epoch,
+            shard: self.instances.shard,
         });
         let session = Session {
             link,
@@ -143,6 +150,7 @@ impl Decider {
         }
         if frame.leaving {
             let _ = self.record_and_apply(Fact::AgentDrained(agent));
+            self.frame(agent).nothing_new = true;
         }
         if frame.number > 0 {
             self.frame(agent).acknowledged = frame.number;
@@ -183,6 +191,15 @@ impl Decider {
         let _ = self.record_and_apply(fact);
     }
 
+    /// Has an agent that is here go to another shard, once it has finished what it has. It says itself when it leaves, so
+    /// nothing needs to be known of this later.
+    #[cfg(feature = "postgres")]
+    pub(super) fn send_away(&mut self, agent: AgentId, shard: u32) {
+        if self.sessions.contains_key(&agent) {
+            self.frame(agent).move_to_shard = Some(shard);
+        }
+    }
+
     pub(super) fn dismiss(
         &mut self,
         agent: AgentId,
@@ -218,6 +235,8 @@ impl View<'_> {
                 ("context_switches_per_sec", vitals.context_switches_per_sec),
                 ("temperature_celsius", vitals.temperature_celsius),
                 ("power_watts", vitals.power_watts),
+                ("cache_misses_per_sec", vitals.cache_misses_per_sec),
+                ("memory_bytes_per_sec", vitals.memory_bytes_per_sec),
             ];
             let said = said
                 .into_iter()

@@ -242,6 +242,56 @@ async fn a_server_that_starts_again_goes_on_and_an_agent_that_is_back_keeps_its_
 }
 
 #[tokio::test]
+async fn what_an_agent_was_asked_to_give_back_over_a_lost_connection_it_is_asked_for_again() {
+    let journal = Shared::default();
+    let (handle, running) = started(&journal);
+    let mut busy = FakeAgent::connect(&handle, "busy", 1, &[]).await;
+    // So short that one of them lies at the agent while the others run.
+    let mut three = array(3);
+    three.tasks[0].cost_sec = Some(0.001);
+    handle.submit(&three, "me").await.unwrap();
+    let mut assigned = Vec::new();
+    while assigned.len() < 3 {
+        assigned.extend(busy.next().await.assign);
+    }
+    let started = assigned[..2].iter().map(|assign| wire::Started {
+        task: assign.task,
+        lease: assign.lease,
+    });
+    let started = wire::AgentFrame {
+        started: started.collect(),
+        ..wire::AgentFrame::default()
+    };
+    busy.say(started).await;
+    let mut idle = FakeAgent::connect(&handle, "idle", 2, &[]).await;
+    let waiting = &assigned[2];
+    let is_asked = |frame: &wire::ServerFrame| {
+        let mut asked = frame.retract.iter();
+        asked.any(|retract| retract.lease == waiting.lease)
+    };
+    while !is_asked(&busy.next().await) {}
+    // That frame was lost with its connection, as after a pause of the server.
+    handle.disconnect(busy.id, busy.session).await;
+    let leases: Vec<u64> = assigned.iter().map(|assign| assign.lease).collect();
+    let mut busy = FakeAgent::connect(&handle, "busy", 1, &leases).await;
+    while !is_asked(&busy.next().await) {}
+    let yielded = wire::Yielded {
+        task: waiting.task,
+        lease: waiting.lease,
+        yielded: true,
+    };
+    busy.say(wire::AgentFrame {
+        yielded: vec![yielded],
+        ..wire::AgentFrame::default()
+    })
+    .await;
+    let taken = idle.next_with_work().await;
+    assert_eq!(taken.assign[0].task, waiting.task);
+    running.stop().await.unwrap();
+    replay(&mut journal.clone()).unwrap();
+}
+
+#[tokio::test]
 async fn a_new_process_of_the_same_name_has_nothing_of_the_old_one() {
     let journal = Shared::default();
     let (handle, running) = started(&journal);

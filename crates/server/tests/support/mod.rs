@@ -180,7 +180,8 @@ pub(crate) async fn channel(access: &Access) -> Channel {
         let access = access.clone();
         async move { tls(&access, "h2").await.map(hyper_util::rt::TokioIo::new) }
     });
-    Endpoint::from_static("https://loxley")
+    Endpoint::from_static("http://loxley")
+        .origin(Uri::from_static("https://loxley"))
         .connect_with_connector(connector)
         .await
         .expect("the server is there")

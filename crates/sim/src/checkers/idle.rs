@@ -3,47 +3,71 @@
 //! Only where every moment adds up and no switch allows it: messages arrive at once, nobody fails, agents are as fast
 //! as they say, and neither reserved slots nor room kept for large tasks nor a strict rule of stealing keep a task back.
 //! Users' shares do not either: nobody idles for them. Where placement knows speeds, a task may wait for a faster agent
-//! that is busy.
+//! that is busy. How fast agents are is learned; where nobody says what tasks cost, only from what others of their kind
+//! took, and an agent may be thought faster than it is; so it may by a clock that jumps. Who only seems to be faster is
+//! found out: no agent leaves a task to it for longer than a few of the longest tasks take.
 
 use std::sync::Arc;
 
-use loxley_model::{Fallback, TaskId};
 use loxley_policy::{Matching, Strategy};
 
+use crate::checkers::floor::{Desk, Floor};
 use crate::checkers::{Books, Violation};
 use crate::fleet::{Fault, FleetSetup, FleetTasks};
 use crate::observer::{Happening, Observer};
-use crate::time::Nanos;
+use crate::time::{Nanos, SECOND};
+
+/// Who leaves a task to another looks again after this time at the latest.
+const LOOKS_AGAIN: Nanos = 10 * SECOND;
+
+/// So many of the longest tasks, at the slowest agent, a task may wait for one that only seems to be faster.
+const GUESSES: f64 = 2.0;
 
 /// The books: who runs what, and which tasks could be started.
 #[derive(Debug)]
 pub struct Idle {
     books: Books,
-    tasks: Arc<FleetTasks>,
-    agents: Vec<Agent>,
-    entries: Vec<Entry>,
-    dependents: Vec<Vec<u64>>,
-    /// Tasks that are submitted and neither run nor are over.
-    waiting: Vec<u64>,
-    /// Whether a task may wait for somebody faster.
-    knows_speeds: bool,
+    floor: Floor,
+    leaving: Leaving,
+    /// Since when each agent has had a free slot without a break.
+    idle_since: Vec<Option<Nanos>>,
     last: Nanos,
 }
 
-#[derive(Debug, Clone)]
-struct Agent {
-    up: bool,
-    free_slots: u32,
-    speed: f64,
-    /// What is left of its memory; none if it is endless.
-    memory: Option<u64>,
+/// What idle agents may leave to others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Leaving {
+    /// Whether a task may wait for somebody faster.
+    knows_speeds: bool,
+    /// Whether some speeds are learned from costs that nobody declared, or by a clock that jumps: then for how long
+    /// a task may wait for an agent that is no faster.
+    by_guess: Option<Nanos>,
 }
 
-#[derive(Debug, Clone, Default)]
-struct Entry {
-    missing: u32,
-    /// Whether it only stands by for another, or counts against a limit of others.
-    kept_back: bool,
+impl Leaving {
+    pub(super) fn new(setup: &FleetSetup, tasks: &FleetTasks) -> Self {
+        let matching = setup.config.capabilities.matching_strategy;
+        let guesses = setup.clock_skew > 0 || tasks.specs().any(|spec| spec.cost.is_none());
+        Self {
+            knows_speeds: matching == Matching::EarliestFinish,
+            by_guess: guesses.then(|| {
+                let speeds = setup.agents.iter().map(|agent| agent.true_speed);
+                let slowest = speeds.fold(1.0, f64::min);
+                let longest = tasks.work().iter().max().copied().unwrap_or(0);
+                LOOKS_AGAIN + (GUESSES * longest as f64 / slowest) as Nanos
+            }),
+        }
+    }
+
+    /// Whether an idle agent may leave what has waited beside it for so long, since some agent that is faster, or may
+    /// seem so, is busy.
+    pub(super) fn may_leave(self, floor: &Floor, idle: &Desk, waited: Nanos) -> bool {
+        let guesses = self.by_guess.is_some_and(|most| waited <= most);
+        let seems_faster = |other: &Desk| guesses || other.speed >= idle.speed * 1.3;
+        let is_busy = |other: &Desk| other.up && other.free_slots < other.slots;
+        let mut others = floor.agents.iter();
+        self.knows_speeds && others.any(|other| seems_faster(other) && is_busy(other))
+    }
 }
 
 impl Idle {
@@ -51,31 +75,12 @@ impl Idle {
     #[must_use]
     pub fn new(setup: &FleetSetup, tasks: &Arc<FleetTasks>) -> Option<Self> {
         let holds = is_exact(setup) && nothing_keeps_back(setup, tasks);
-        holds.then(|| {
-            let mut entries = vec![Entry::default(); tasks.len()];
-            let mut dependents = vec![Vec::new(); tasks.len()];
-            for task in 0..tasks.len() {
-                let spec = tasks.spec(task);
-                entries[task].missing = spec.dependencies.len() as u32;
-                entries[task].kept_back |= spec.kind.group.is_some();
-                for before in &spec.dependencies {
-                    dependents[before.0 as usize].push(task as u64);
-                }
-                if let Fallback::Task(TaskId(fallback)) = spec.fallback {
-                    entries[fallback as usize].kept_back = true;
-                }
-            }
-            Self {
-                books: Books::new("nobody idles beside a task that it could start"),
-                agents: setup.agents.iter().map(Agent::new).collect(),
-                tasks: Arc::clone(tasks),
-                entries,
-                dependents,
-                waiting: Vec::new(),
-                knows_speeds: setup.config.capabilities.matching_strategy
-                    == Matching::EarliestFinish,
-                last: 0,
-            }
+        holds.then(|| Self {
+            books: Books::new("nobody idles beside a task that it could start"),
+            floor: Floor::new(setup, tasks),
+            leaving: Leaving::new(setup, tasks),
+            idle_since: vec![None; setup.agents.len()],
+            last: 0,
         })
     }
 
@@ -84,64 +89,40 @@ impl Idle {
         self.books.verdict()
     }
 
-    /// Everything that belongs to the last moment has happened.
-    fn check(&mut self) {
-        for (number, agent) in self.agents.iter().enumerate() {
-            if !agent.up || agent.free_slots == 0 || self.may_leave(agent) {
+    /// Everything that belongs to the last moment has happened, and nothing else before `now`.
+    fn check(&mut self, now: Nanos) {
+        for (number, agent) in self.floor.agents.iter().enumerate() {
+            if !agent.up || agent.free_slots == 0 {
+                self.idle_since[number] = None;
                 continue;
             }
-            let startable = self.waiting.iter().find(|&&task| {
-                let entry = &self.entries[task as usize];
-                let needs = self.tasks.spec(task as usize).kind.needs.memory_bytes;
-                let fits = agent.memory.is_none_or(|left| needs <= left);
-                entry.missing == 0 && !entry.kept_back && fits
-            });
-            self.books.require(startable.is_none(), self.last, || {
-                let task = startable.copied().unwrap_or_default();
+            let idle_since = *self.idle_since[number].get_or_insert(self.last);
+            let startable = self.floor.startable();
+            let startable = startable.filter(|(task, _)| self.floor.fits(number, *task));
+            let Some((task, since)) = startable.min_by_key(|(_, since)| *since) else {
+                continue;
+            };
+            let waited = now - since.max(idle_since);
+            let is_left = self.leaving.may_leave(&self.floor, agent, waited);
+            self.books.require(is_left, self.last, || {
                 format!("agent {number} has a free slot, and task {task} waits")
             });
-        }
-    }
-
-    /// Whether some agent is busy that is noticeably faster, and that counts.
-    fn may_leave(&self, idle: &Agent) -> bool {
-        let is_faster = |other: &Agent| other.up && other.speed >= idle.speed * 1.3;
-        let mut others = self.agents.iter();
-        self.knows_speeds && others.any(|other| is_faster(other) && other.free_slots == 0)
-    }
-
-    fn hold(&mut self, worker: u32, task: u64, starts: bool) {
-        let needs = self.tasks.spec(task as usize).kind.needs.memory_bytes;
-        let agent = &mut self.agents[worker as usize];
-        if starts {
-            agent.free_slots -= 1;
-            agent.memory = agent.memory.map(|left| left - needs);
-        } else {
-            agent.free_slots += 1;
-            agent.memory = agent.memory.map(|left| left + needs);
-        }
-    }
-}
-
-impl Agent {
-    fn new(setup: &crate::fleet::AgentSetup) -> Self {
-        let memory = setup.spec.resources.memory_bytes;
-        Self {
-            up: false,
-            free_slots: setup.spec.slots,
-            speed: setup.true_speed,
-            memory: (memory > 0).then_some(memory),
         }
     }
 }
 
 /// Whether every moment adds up.
 pub(super) fn is_exact(setup: &FleetSetup) -> bool {
-    let harmless = |fault: &Fault| matches!(fault, Fault::Cancel(_) | Fault::Rebalance);
+    let harmless = |fault: &Fault| {
+        matches!(
+            fault,
+            Fault::Cancel(_) | Fault::Rebalance | Fault::Weight(..)
+        )
+    };
     setup.network.is_instant() && setup.faults.iter().all(|(_, fault)| harmless(fault))
 }
 
-fn nothing_keeps_back(setup: &FleetSetup, tasks: &FleetTasks) -> bool {
+pub(super) fn nothing_keeps_back(setup: &FleetSetup, tasks: &FleetTasks) -> bool {
     let config = &setup.config;
     let is_plain = |agent: &crate::fleet::AgentSetup| {
         agent.true_speed == agent.spec.speed && agent.failure == 0.0 && agent.straggler.0 == 0.0
@@ -158,34 +139,16 @@ fn nothing_keeps_back(setup: &FleetSetup, tasks: &FleetTasks) -> bool {
         && config.quotas.reserved_slots == 0
         && (config.quotas.backfill_limit == u32::MAX || !has_large)
         && !has_skills
+        && !config.forecast.enabled
         && setup.agents.iter().all(is_plain)
 }
 
 impl Observer for Idle {
     fn see(&mut self, now: Nanos, happening: &Happening) {
         if now > self.last {
-            self.check();
+            self.check(now);
             self.last = now;
         }
-        match *happening {
-            Happening::Joined { worker } => self.agents[worker as usize].up = true,
-            Happening::Submitted { task } => self.waiting.push(task),
-            Happening::Started { worker, task } => {
-                self.waiting.retain(|waiting| *waiting != task);
-                self.hold(worker, task, true);
-            }
-            Happening::Finished { worker, task, .. } | Happening::Stopped { worker, task } => {
-                self.hold(worker, task, false);
-            }
-            Happening::Ended { task, ok, .. } => {
-                self.waiting.retain(|waiting| *waiting != task);
-                if ok {
-                    for dependent in std::mem::take(&mut self.dependents[task as usize]) {
-                        self.entries[dependent as usize].missing -= 1;
-                    }
-                }
-            }
-            _ => {}
-        }
+        self.floor.see(now, happening);
     }
 }

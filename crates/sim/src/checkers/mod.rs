@@ -9,12 +9,15 @@ mod copies;
 mod deadlines;
 mod ends_once;
 mod fallbacks;
+mod floor;
 mod idle;
 mod liveness;
 mod memory;
 mod one_at_a_time;
 mod precedence;
 mod protection;
+mod shares;
+mod urgency;
 
 use std::sync::Arc;
 
@@ -32,6 +35,8 @@ pub use self::memory::Memory;
 pub use self::one_at_a_time::OneAtATime;
 pub use self::precedence::Precedence;
 pub use self::protection::Protection;
+pub use self::shares::Shares;
+pub use self::urgency::Urgency;
 use crate::fleet::{FleetSetup, FleetTasks};
 use crate::observer::{Happening, Observer};
 use crate::time::{Nanos, human};
@@ -124,6 +129,8 @@ pub struct FleetCheckers {
     memory: Option<Memory>,
     copies: Option<Copies>,
     idle: Option<Idle>,
+    urgency: Option<Urgency>,
+    shares: Option<Shares>,
 }
 
 impl FleetCheckers {
@@ -145,6 +152,8 @@ impl FleetCheckers {
             memory: exact.then(|| Memory::new(setup, Arc::clone(tasks))),
             copies: Copies::new(setup),
             idle: Idle::new(setup, tasks),
+            urgency: Urgency::new(setup, tasks),
+            shares: Shares::new(setup, tasks),
         }
     }
 
@@ -159,6 +168,8 @@ impl FleetCheckers {
         self.fallbacks.verdict()?;
         self.copies.as_ref().map_or(Ok(()), Copies::verdict)?;
         self.idle.as_ref().map_or(Ok(()), Idle::verdict)?;
+        self.urgency.as_ref().map_or(Ok(()), Urgency::verdict)?;
+        self.shares.as_ref().map_or(Ok(()), Shares::verdict)?;
         self.memory.as_ref().map_or(Ok(()), Memory::verdict)
     }
 }
@@ -174,6 +185,8 @@ impl Observer for FleetCheckers {
         self.fallbacks.see(now, happening);
         self.copies.see(now, happening);
         self.idle.see(now, happening);
+        self.urgency.see(now, happening);
+        self.shares.see(now, happening);
         self.memory.see(now, happening);
     }
 }

@@ -24,6 +24,7 @@ impl<O: Observer> FleetWorld<'_, O> {
         let mut actions = std::mem::take(&mut self.actions);
         let time = Time(self.now.saturating_sub(skew));
         let told = self.setup.verify.then(|| input.clone());
+        self.tuner.observe(time, &self.scheduler);
         self.scheduler.handle(time, input, &mut actions);
         if let (Some(told), Err(wrong)) = (told, self.verify()) {
             panic!("after {told:?}: {wrong}");

@@ -26,6 +26,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use loxley_balance::Rng;
+use loxley_driver::self_tuning::{SelfTuner, Step};
 use loxley_driver::{Directory, explain_text};
 use loxley_model::{JobId, Lease, TaskId, Time};
 use loxley_policy::{Action, Input, Scheduler};
@@ -51,6 +52,10 @@ pub struct FleetOutcome {
     /// Tasks that were submitted and are not over, with the scheduler's own words about each; only
     /// when the run was cut off by its time limit.
     pub unfinished: Vec<(u64, String)>,
+    /// What self-tuning tried, kept and took back, the oldest first.
+    pub tuning: Vec<(Time, Step)>,
+    /// How often a forecast kept room on an agent, and how many queued tasks moved for it.
+    pub kept_room: (u64, u64),
 }
 
 /// Runs `setup` with `seed` until all tasks are over (or its time limit passes).
@@ -78,6 +83,8 @@ enum Event {
     Fault(u32),
     /// A job that others may wait for is over.
     JobOver,
+    /// Self-tuning looks at what it measured.
+    Tune,
 }
 
 /// The world's own books about a task. Small, since there is one for every task of a run and most are
@@ -149,6 +156,7 @@ struct FleetWorld<'a, O> {
     setup: &'a FleetSetup,
     observer: &'a mut O,
     scheduler: Scheduler,
+    tuner: SelfTuner,
     actions: Vec<Action>,
     now: Nanos,
     events: EventQueue<Event>,
@@ -197,6 +205,7 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
         let careful = !setup.network.is_instant() || !setup.faults.is_empty();
         let mut world = Self {
             scheduler: Scheduler::new(setup.config.clone(), Time::ZERO),
+            tuner: SelfTuner::default(),
             actions: Vec::new(),
             now: 0,
             events: EventQueue::new(),
@@ -280,6 +289,24 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
         }
         if let Some(first) = self.tasks.first_at() {
             self.events.push(first, Event::Submit);
+            // Nothing is measured before there is work.
+            if self.setup.config.self_tuning.enabled {
+                self.events.push(first, Event::Tune);
+            }
+        }
+    }
+
+    /// Lets the tuner look, as the server does, and does what it says.
+    fn tune(&mut self) {
+        let now = Time(self.now);
+        if let Some(step) = self.tuner.look(now, &self.scheduler) {
+            let config = self.tuner.apply(now, &step, self.scheduler.config());
+            if let Some(config) = config {
+                self.tell(Input::ConfigChanged(Box::new(config)));
+            }
+        }
+        if let Some(at) = self.tuner.next_look(self.scheduler.config()) {
+            self.events.push(at.0.max(self.now + 1), Event::Tune);
         }
     }
 
@@ -329,6 +356,7 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
             Event::Heartbeat(agent, session) => self.heartbeat(agent, session),
             Event::Ask(agent) => self.ask_for_work(agent),
             Event::JobOver => self.look_at_waiting(),
+            Event::Tune => self.tune(),
             Event::Fault(index) => {
                 let setup = self.setup;
                 self.fault(&setup.faults[index as usize].1);
@@ -368,6 +396,8 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
         FleetOutcome {
             statistics: self.statistics,
             unfinished,
+            tuning: self.tuner.story().copied().collect(),
+            kept_room: self.scheduler.kept_room(),
         }
     }
 

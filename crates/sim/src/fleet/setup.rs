@@ -422,6 +422,12 @@ impl FleetTasks {
         &submission.tasks[task - submission.first]
     }
 
+    /// Whose task it is.
+    pub(crate) fn user(&self, task: usize) -> UserId {
+        let next = self.submissions.partition_point(|one| one.first <= task);
+        self.submissions[next - 1].job.user
+    }
+
     /// All tasks in the order of their ids.
     pub(crate) fn specs(&self) -> impl Iterator<Item = &TaskSpec> {
         self.submissions.iter().flat_map(|one| one.tasks.iter())
@@ -553,7 +559,7 @@ impl FleetSetup {
             AgentSetup::new(spec)
         });
         Self {
-            config: Config::default(),
+            config: Config::served(),
             agents: agents.collect(),
             load,
             network: Network::default(),

@@ -3,14 +3,13 @@
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use loxley_api::ClusterInfo;
 use loxley_journal::postgres::Address;
 use loxley_server::cluster::{self, Cluster, ClusterOptions};
 use loxley_server::{ServerOptions, api};
-use tokio::signal::unix::{SignalKind, signal};
 
-use super::start::{Args, say_started};
+use super::start::{Args, on_end_signal, say_started};
 
 pub(super) async fn serve(
     args: &Args,
@@ -18,27 +17,19 @@ pub(super) async fn serve(
     options: ServerOptions,
     out: &mut dyn Write,
 ) -> Result<()> {
-    if args.has_otlp() {
-        bail!("--otlp goes with one server; it does not follow from one of several to the next");
-    }
     let address = Address::parse(journal, args.journal_password_file.as_deref())?;
     let cluster = ClusterOptions {
         address,
         name: args.instance.clone(),
+        shards: args.shards,
     };
     let directory = options.directory.clone();
     let cluster = Cluster::start(options, cluster).await?;
+    let stopper = cluster.stopper();
+    on_end_signal(move || {
+        stopper.send_replace(true);
+    })?;
     say_started(args, &cluster.access().url, &directory, out)?;
-    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-        let mut signals = signal(kind).context("cannot watch for signals")?;
-        let stopper = cluster.stopper();
-        tokio::spawn(async move {
-            if signals.recv().await.is_some() {
-                tracing::info!("told to end by a signal");
-                stopper.send_replace(true);
-            }
-        });
-    }
     Ok(cluster.run(api::router).await?)
 }
 

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
-use loxley_api::ClusterInfo;
+use anyhow::{Result, bail};
+use loxley_api::{ClusterInfo, ShardInfo};
 use loxley_client::blocking::Client;
 
 use super::super::connect::{Connect, print_json};
@@ -16,7 +16,7 @@ use crate::exit::Exit;
 
 /// List the servers that share a database, who of them serves, and how far each is.
 ///
-/// The shard's epoch grows with each takeover. Its lag is what a standby would have to read before it could serve: groups
+/// A shard's epoch grows with each takeover. Its lag is what a standby would have to read before it could serve: groups
 /// after the newest snapshot. With `--journal postgres://…` the database is asked, also when no server answers.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -33,18 +33,19 @@ pub(super) struct ListArgs {
     connect: Connect,
 }
 
-/// Have another one of several servers serve, before the machine of the one that serves is worked on.
+/// Have others of several servers serve what one of them holds, before its machine is worked on.
 ///
-/// Returns when another one serves. The one that gave away stands by, and takes nothing back for half a minute unless
-/// the other is lost; running tasks go on running.
+/// It is the server that answers first: with one shard the one that serves, with several the first of the access file that
+/// can be reached. Returns when others serve all of it. The one that gave away stands by, and takes nothing back for half a
+/// minute unless another is lost; running tasks go on running.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  loxley server handover && systemctl restart loxley\n\n\
-                  Exit codes: 0 another one serves; 1 none did within --timeout; 6 no server can be reached; 7 there is \
+                  Exit codes: 0 others serve; 1 they did not within --timeout; 6 no server can be reached; 7 there is \
                   nobody to take over."
 )]
 pub(super) struct HandoverArgs {
-    /// How long to wait until another one serves: 60s, 2m.
+    /// How long to wait until others serve: 60s, 2m.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = loxley_jobfile::amount::duration)]
     timeout: Duration,
     /// Print the servers as one JSON object when another one serves.
@@ -118,35 +119,52 @@ pub(super) fn hand_over(args: &HandoverArgs, out: &mut dyn Write) -> Result<Exit
     let client = args.connect.client()?;
     let before = client.call(async |client| client.hand_over().await)?;
     let begun = Instant::now();
-    let after = wait_for_another(&client, epoch(&before), begun + args.timeout)?;
+    let after = wait_for_others(&client, &before, begun + args.timeout)?;
     let Some(after) = after else {
         bail!(
-            "no other server serves after {}: look at `loxley server list --journal postgres://…` and at their logs",
+            "others do not serve all of it after {}: look at `loxley server list --journal postgres://…` and at their logs",
             span(args.timeout.as_secs_f64())
         );
     };
     match args.json {
         true => print_json(out, &after)?,
         false => {
-            let holder = after.shards.first().and_then(|shard| shard.holder.clone());
-            let name = holder.context("a server answers, and none holds the shard")?;
+            let mut names: Vec<&str> = after.shards.iter().filter_map(holder).collect();
+            names.sort_unstable();
+            names.dedup();
+            let names = names.join(", ");
             let took = span(begun.elapsed().as_secs_f64());
-            writeln!(io::stderr(), "{name} serves, after {took}")?;
+            let verb = if names.contains(',') {
+                "serve"
+            } else {
+                "serves"
+            };
+            writeln!(io::stderr(), "{names} {verb}, after {took}")?;
         }
     }
     Ok(Exit::Done)
 }
 
-fn epoch(cluster: &ClusterInfo) -> u64 {
-    let epochs = cluster.shards.iter().map(|shard| shard.epoch);
-    epochs.max().unwrap_or(0)
+fn holder(shard: &ShardInfo) -> Option<&str> {
+    shard.holder.as_deref()
 }
 
-/// Asks whoever answers, until it is one of a later epoch.
-fn wait_for_another(client: &Client, before: u64, until: Instant) -> Result<Option<ClusterInfo>> {
+/// Asks whoever answers, until every shard has a holder, and those that the first of `before` held have another, of a later
+/// epoch.
+fn wait_for_others(
+    client: &Client,
+    before: &ClusterInfo,
+    until: Instant,
+) -> Result<Option<ClusterInfo>> {
+    let giver = before.instances.first().map(|one| one.name.as_str());
+    let is_taken = |now: &ShardInfo| {
+        let was = before.shards.iter().find(|was| was.shard == now.shard);
+        let was = was.filter(|was| holder(was) == giver);
+        now.holder.is_some() && was.is_none_or(|was| now.epoch > was.epoch)
+    };
     while Instant::now() < until {
         match client.call(async |client| client.cluster().await) {
-            Ok(cluster) if epoch(&cluster) > before => return Ok(Some(cluster)),
+            Ok(cluster) if cluster.shards.iter().all(is_taken) => return Ok(Some(cluster)),
             Ok(_) => {}
             Err(error) if error.is_passing() => {}
             Err(error) => return Err(error.into()),

@@ -1,27 +1,41 @@
 //! `server start --otlp` in a build without it: says how to get one.
 
-use anyhow::{Result, bail};
-use loxley_server::Context as Server;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-/// What goes to a collector; here nobody has one.
+use anyhow::{Result, bail};
+use loxley_server::TraceExport;
+use loxley_server::decider::Handle;
+
+const HOW: &str = "this program was built without OpenTelemetry; \
+    `cargo install --path crates/cli --features otlp` builds one that has it";
+
+/// Who would tell collectors.
 #[derive(Debug)]
-pub(super) enum Telemetry {}
+pub(super) struct Telemetry;
 
 impl Telemetry {
-    /// Whether this program can do it at all.
-    pub(super) fn check() -> Result<()> {
-        bail!(
-            "--otlp: this program was built without OpenTelemetry; \
-             `cargo install --path crates/cli --features otlp` builds one that has it"
-        )
+    pub(super) fn start(collector: Option<&str>, _authority: Option<PathBuf>) -> Result<Arc<Self>> {
+        if collector.is_some() {
+            bail!("--otlp: {HOW}");
+        }
+        Ok(Arc::new(Self))
     }
 
-    pub(super) fn start(_collector: &str, _server: &Server) -> Result<Self> {
-        Self::check()?;
-        unreachable!("the check fails")
+    pub(super) async fn finish(&self) {}
+}
+
+impl TraceExport for Telemetry {
+    fn serve(&self, _server: &Handle) {}
+
+    fn send_to(&self, _server: &Handle, collector: Option<&str>) -> Result<(), String> {
+        match collector {
+            Some(_) => Err(HOW.to_owned()),
+            None => Ok(()),
+        }
     }
 
-    pub(super) async fn finish(self) {
-        match self {}
+    fn collector(&self) -> Option<String> {
+        None
     }
 }

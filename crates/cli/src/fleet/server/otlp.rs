@@ -1,76 +1,211 @@
-//! `server start --otlp`: jobs and tasks as spans, the fleet as metrics, for a collector of OpenTelemetry.
+//! `server start --otlp`, `server trace`: the path of every task as spans, the fleet as metrics, for a collector of
+//! OpenTelemetry.
 //!
-//! A job is a trace: its span begins when it is accepted and ends with it; each attempt of a task is a span
-//! within. They are made of the server's own events, so that what decides knows nothing of them, and a
-//! collector that is slow or gone costs events, not tasks.
+//! ```text
+//! job ─┬─ task ─┬─ queued      on one agent's queue; a move ends it and begins another
+//!      │        ├─ assigned    given to an agent, until that starts it
+//!      │        └─ run         on the agent, to its end; one for each attempt and each copy
+//!      └─ task ─ …
+//! ```
 //!
-//! What must stay true: what is remembered of open jobs and tasks is bounded.
+//! They are made of the steps that the engine notes while somebody wants them, so that what decides knows nothing of
+//! them, and a collector that is slow or gone costs spans, not tasks.
+//!
+//! What must stay true: what is remembered of open jobs and tasks is bounded; no span claims an end that nobody saw.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+mod spans;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
-use loxley_api::{Event, EventKind, FleetInfo, JobState, TaskState};
-use loxley_model::{AgentId, JobId, TaskId};
-use loxley_server::Context as Server;
+use loxley_api::FleetInfo;
+use loxley_engine::TaskStep;
+use loxley_model::Time;
+use loxley_server::TraceExport;
+use loxley_server::decider::Handle;
+use opentelemetry::KeyValue;
 use opentelemetry::metrics::MeterProvider as _;
-use opentelemetry::trace::{
-    Span as _, SpanBuilder, Status, TraceContextExt, Tracer, TracerProvider,
-};
-use opentelemetry::{Context, KeyValue};
-use opentelemetry_otlp::{MetricExporter, SpanExporter, WithExportConfig};
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig};
+use opentelemetry_otlp::{MetricExporter, SpanExporter, WithExportConfig, WithTonicConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
-use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span};
-use tokio::sync::broadcast::error::RecvError;
+use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
-/// So many open jobs and running tasks are followed; what comes beyond has no span.
-const OPEN_MAX: usize = 100_000;
+use spans::TaskSpans;
+
 /// How often the fleet is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// So many spans wait for the collector: those of a burst of some ten thousand tasks. What comes beyond is dropped, and
+/// the log says so.
+const SPANS_WAITING_MAX: usize = 65_536;
 
-/// What goes to a collector. To be [finished](Self::finish) when the server ends.
+/// Who tells collectors. To be [finished](Self::finish) when the server ends.
 #[derive(Debug)]
 pub(super) struct Telemetry {
-    spans: SdkTracerProvider,
-    metrics: SdkMeterProvider,
+    /// The certificate, or the authority behind it, by which an `https` collector is known; those that the system knows,
+    /// when absent.
+    authority: Option<PathBuf>,
+    sending: Mutex<Option<Sending>>,
 }
 
 impl Telemetry {
-    /// Whether this program can do it at all: built with the feature `otlp`, it can.
-    #[expect(clippy::unnecessary_wraps, reason = "its twin in `no_otlp.rs` fails")]
-    pub(super) fn check() -> Result<()> {
-        Ok(())
-    }
-
-    /// Begins to tell a collector, by gRPC, what happens on a server.
-    pub(super) fn start(collector: &str, server: &Server) -> Result<Self> {
-        let wrong = || format!("--otlp {collector}");
-        let exporter = SpanExporter::builder().with_tonic();
-        let exporter = exporter.with_endpoint(collector).build();
-        let spans = SdkTracerProvider::builder()
-            .with_batch_exporter(exporter.with_context(wrong)?)
-            .with_resource(resource())
-            .build();
-        let exporter = MetricExporter::builder().with_tonic();
-        let exporter = exporter.with_endpoint(collector).build();
-        let metrics = SdkMeterProvider::builder()
-            .with_periodic_exporter(exporter.with_context(wrong)?)
-            .with_resource(resource())
-            .build();
-        let traces = Traces::new(spans.tracer("loxley"));
-        tokio::spawn(follow(server.clone(), traces));
-        let fleet = Arc::new(Mutex::new(None));
-        observe(&metrics, &fleet);
-        tokio::spawn(look(server.clone(), fleet));
-        Ok(Self { spans, metrics })
+    /// Begins to tell `collector`, by gRPC, as soon as there is a server; nobody, when nothing is said.
+    pub(super) fn start(collector: Option<&str>, authority: Option<PathBuf>) -> Result<Arc<Self>> {
+        let this = Self {
+            authority,
+            sending: Mutex::default(),
+        };
+        if let Some(collector) = collector {
+            let sending = this.connect(collector);
+            let sending = sending.with_context(|| format!("--otlp {collector}"))?;
+            *this.lock() = Some(sending);
+        }
+        Ok(Arc::new(this))
     }
 
     /// Sends what is left.
-    pub(super) async fn finish(self) {
+    pub(super) async fn finish(&self) {
+        let sending = self.lock().take();
+        if let Some(sending) = sending {
+            sending.finish().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Sending>> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connect(&self, collector: &str) -> Result<Sending> {
+        let tls = match collector.starts_with("https://") {
+            true => Some(self.tls()?),
+            false => None,
+        };
+        let spans = SpanExporter::builder().with_tonic();
+        let metrics = MetricExporter::builder().with_tonic();
+        let (spans, metrics) = match tls {
+            Some(tls) => (
+                spans.with_tls_config(tls.clone()),
+                metrics.with_tls_config(tls),
+            ),
+            None => (spans, metrics),
+        };
+        let spans = spans.with_endpoint(collector).build()?;
+        let metrics = metrics.with_endpoint(collector).build()?;
+        let mut batches = BatchConfigBuilder::default();
+        if std::env::var_os("OTEL_BSP_MAX_QUEUE_SIZE").is_none() {
+            batches = batches.with_max_queue_size(SPANS_WAITING_MAX);
+        }
+        let processor = BatchSpanProcessor::builder(spans).with_batch_config(batches.build());
+        let spans = SdkTracerProvider::builder()
+            .with_span_processor(processor.build())
+            .with_resource(resource())
+            .build();
+        let metrics = SdkMeterProvider::builder()
+            .with_periodic_exporter(metrics)
+            .with_resource(resource())
+            .build();
+        let fleet = Arc::default();
+        observe(&metrics, &fleet);
+        Ok(Sending {
+            collector: collector.to_owned(),
+            spans,
+            metrics,
+            fleet,
+            followed: Vec::new(),
+        })
+    }
+
+    fn tls(&self) -> Result<ClientTlsConfig> {
+        let tls = ClientTlsConfig::new();
+        let Some(file) = &self.authority else {
+            return Ok(tls.with_native_roots());
+        };
+        let wrong = || format!("cannot read {}", file.display());
+        let authority = std::fs::read(file).with_context(wrong)?;
+        Ok(tls.ca_certificate(Certificate::from_pem(authority)))
+    }
+}
+
+impl TraceExport for Telemetry {
+    fn serve(&self, server: &Handle) {
+        if let Some(sending) = self.lock().as_mut() {
+            sending.follow(server);
+        }
+    }
+
+    fn send_to(&self, server: &Handle, collector: Option<&str>) -> Result<(), String> {
+        let mut next = match collector {
+            Some(collector) => {
+                let connected = self.connect(collector);
+                Some(connected.map_err(|wrong| format!("{wrong:#}"))?)
+            }
+            None => None,
+        };
+        if let Some(next) = &mut next {
+            next.follow(server);
+        }
+        let before = std::mem::replace(&mut *self.lock(), next);
+        if let Some(before) = before {
+            // A collector that is gone may take its time; whoever switches does not wait for it.
+            tokio::spawn(before.finish());
+        }
+        Ok(())
+    }
+
+    fn collector(&self) -> Option<String> {
+        let sending = self.lock();
+        sending.as_ref().map(|sending| sending.collector.clone())
+    }
+}
+
+/// What goes to one collector.
+#[derive(Debug)]
+struct Sending {
+    collector: String,
+    spans: SdkTracerProvider,
+    metrics: SdkMeterProvider,
+    fleet: Seen,
+    followed: Vec<Followed>,
+}
+
+/// A server that is followed.
+#[derive(Debug)]
+struct Followed {
+    finish: oneshot::Sender<()>,
+    spans: JoinHandle<()>,
+    fleet: JoinHandle<()>,
+}
+
+impl Sending {
+    fn follow(&mut self, server: &Handle) {
+        let (finish, finished) = oneshot::channel();
+        let spans = TaskSpans::new(self.spans.tracer("loxley"), server.system_time(Time(0)));
+        // It must not hold the server itself: it ends when that does.
+        let steps = server.task_steps();
+        self.followed.push(Followed {
+            finish,
+            spans: tokio::spawn(follow(steps, spans, finished)),
+            fleet: tokio::spawn(look(server.clone(), Arc::clone(&self.fleet))),
+        });
+    }
+
+    async fn finish(self) {
+        for followed in self.followed {
+            followed.fleet.abort();
+            // Fails when the server has ended, and this with it.
+            let _ = followed.finish.send(());
+            let _ = followed.spans.await;
+        }
+        let (spans, metrics) = (self.spans, self.metrics);
         let ended = tokio::task::spawn_blocking(move || {
-            for ended in [self.spans.shutdown(), self.metrics.shutdown()] {
+            for ended in [spans.shutdown(), metrics.shutdown()] {
                 if let Err(error) = ended {
                     tracing::warn!(%error, "the collector did not take the rest");
                 }
@@ -86,150 +221,45 @@ fn resource() -> Resource {
     resource.with_attribute(version).build()
 }
 
-/// Makes spans of events for as long as there are events.
-async fn follow(server: Server, mut traces: Traces) {
-    let mut events = server.handle.subscribe();
+/// Makes spans of steps until the server ends or somebody says so.
+async fn follow(
+    mut steps: Receiver<Arc<[TaskStep]>>,
+    mut spans: TaskSpans,
+    mut finished: oneshot::Receiver<()>,
+) {
     loop {
-        match events.recv().await {
-            Ok(event) => traces.hear(&event),
+        let heard = tokio::select! {
+            heard = steps.recv() => heard,
+            _ = &mut finished => break,
+        };
+        match heard {
+            Ok(group) => spans.hear_all(&group),
             // What ended meanwhile would stay open for ever.
             Err(RecvError::Lagged(missed)) => {
-                tracing::warn!(missed, "events were missed: their spans are missing, too");
-                traces.forget();
+                tracing::warn!(
+                    missed,
+                    "groups of steps were missed, and their spans with them"
+                );
+                spans.give_up(SystemTime::now());
             }
-            Err(RecvError::Closed) => return,
+            Err(RecvError::Closed) => break,
         }
     }
-}
-
-/// Jobs and tasks that have begun.
-#[derive(Debug)]
-struct Traces {
-    tracer: SdkTracer,
-    jobs: HashMap<JobId, Context>,
-    tasks: HashMap<TaskId, Span>,
-}
-
-impl Traces {
-    fn new(tracer: SdkTracer) -> Self {
-        let (jobs, tasks) = (HashMap::new(), HashMap::new());
-        Self {
-            tracer,
-            jobs,
-            tasks,
+    loop {
+        match steps.try_recv() {
+            Ok(group) => spans.hear_all(&group),
+            Err(TryRecvError::Lagged(_)) => {}
+            Err(TryRecvError::Empty | TryRecvError::Closed) => break,
         }
     }
-
-    fn forget(&mut self) {
-        self.jobs.clear();
-        self.tasks.clear();
-    }
-
-    fn hear(&mut self, event: &Event) {
-        let at = UNIX_EPOCH + Duration::from_millis(event.unix_ms);
-        match &event.kind {
-            EventKind::JobAccepted { job, tasks } => self.job_accepted(at, *job, *tasks),
-            EventKind::JobEnded { job, state } => self.job_ended(at, *job, *state),
-            EventKind::TaskStarted {
-                task,
-                job,
-                agent,
-                attempt,
-            } => self.task_started(at, *task, *job, Some((*agent, *attempt))),
-            EventKind::TaskRetried { task, failure, .. } => {
-                self.task_ended(at, *task, "retried", Some(failure));
-            }
-            EventKind::TaskEnded {
-                task,
-                job,
-                state,
-                failure,
-            } => {
-                // Short tasks are told of once, with their end.
-                if !self.tasks.contains_key(task) {
-                    self.task_started(at, *task, *job, None);
-                }
-                let failed = *state == TaskState::Failed;
-                let failure = failure.as_deref().filter(|_| failed);
-                self.task_ended(at, *task, state.name(), failure);
-            }
-            _ => {}
-        }
-    }
-
-    fn job_accepted(&mut self, at: SystemTime, job: JobId, tasks: u64) {
-        if self.jobs.len() >= OPEN_MAX {
-            return;
-        }
-        let attributes = [number("loxley.job", job.0), number("loxley.tasks", tasks)];
-        let builder = SpanBuilder::from_name("job").with_start_time(at);
-        let span = builder.with_attributes(attributes);
-        let span = span.start_with_context(&self.tracer, &Context::new());
-        self.jobs.insert(job, Context::new().with_span(span));
-    }
-
-    fn job_ended(&mut self, at: SystemTime, job: JobId, state: JobState) {
-        let Some(context) = self.jobs.remove(&job) else {
-            return;
-        };
-        let span = context.span();
-        span.set_attribute(KeyValue::new("loxley.state", state.name()));
-        if state == JobState::Failed {
-            span.set_status(Status::error("a task failed"));
-        }
-        span.end_with_timestamp(at);
-    }
-
-    fn task_started(
-        &mut self,
-        at: SystemTime,
-        task: TaskId,
-        job: JobId,
-        place: Option<(AgentId, u32)>,
-    ) {
-        if self.tasks.len() >= OPEN_MAX {
-            return;
-        }
-        let mut attributes = vec![number("loxley.task", task.0), number("loxley.job", job.0)];
-        if let Some((agent, attempt)) = place {
-            attributes.push(number("loxley.agent", agent.0));
-            attributes.push(number("loxley.attempt", attempt.into()));
-        }
-        let builder = SpanBuilder::from_name("task").with_start_time(at);
-        let builder = builder.with_attributes(attributes);
-        let nobody = Context::new();
-        let parent = self.jobs.get(&job).unwrap_or(&nobody);
-        let span = self.tracer.build_with_context(builder, parent);
-        self.tasks.insert(task, span);
-    }
-
-    fn task_ended(
-        &mut self,
-        at: SystemTime,
-        task: TaskId,
-        state: &'static str,
-        failure: Option<&str>,
-    ) {
-        let Some(mut span) = self.tasks.remove(&task) else {
-            return;
-        };
-        span.set_attribute(KeyValue::new("loxley.state", state));
-        if let Some(failure) = failure {
-            span.set_status(Status::error(failure.to_owned()));
-        }
-        span.end_with_timestamp(at);
-    }
-}
-
-fn number(name: &'static str, value: u64) -> KeyValue {
-    KeyValue::new(name, i64::try_from(value).unwrap_or(i64::MAX))
+    spans.give_up(SystemTime::now());
 }
 
 /// The fleet as it was when somebody last looked.
 type Seen = Arc<Mutex<Option<FleetInfo>>>;
 
-async fn look(server: Server, seen: Seen) {
-    while let Ok(fleet) = server.handle.fleet().await {
+async fn look(server: Handle, seen: Seen) {
+    while let Ok(fleet) = server.fleet().await {
         *seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(fleet);
         tokio::time::sleep(LOOK_EVERY).await;
     }

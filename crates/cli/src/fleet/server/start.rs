@@ -3,12 +3,13 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use loxley_api::{Access, data_directory};
 use loxley_journal::{AppendError, NotWritten};
 use loxley_policy::Config;
-use loxley_server::{Context, Server, ServerError, ServerOptions, api};
+use loxley_server::{Server, ServerError, ServerOptions, api};
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -35,8 +36,7 @@ pub(super) struct Args {
     /// Where it keeps its things [default: LOXLEY_DIR, else ~/.local/share/loxley].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Keep the journal in this PostgreSQL, which several servers may share: one serves, the others stand by and take
-    /// over. postgres://user@host/database?sslmode=verify-full&sslrootcert=FILE&schema=loxley. No password in it: see
+    /// Keep the journal in this PostgreSQL, which several servers may share: they take over from each other. postgres://user@host/database?sslmode=verify-full&sslrootcert=FILE&schema=loxley. No password in it: see
     /// --journal-password-file.
     #[arg(
         long,
@@ -52,16 +52,29 @@ pub(super) struct Args {
     /// What this one of several servers is called [default: its machine and port].
     #[arg(long, value_name = "NAME", requires = "journal")]
     pub(super) instance: Option<String>,
+    /// Divide jobs and agents into so many shards, which different servers serve at the same time. Said by the first
+    /// server on a database, and the same ever after [default: as many as there are; 1 at the first start].
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "journal",
+        value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
+    pub(super) shards: Option<u16>,
     /// Begin with a new journal in a directory whose journal is gone; its tokens stay.
     #[arg(long)]
     new: bool,
     /// How it decides; see `loxley config default`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Tell a collector of OpenTelemetry what happens, over gRPC: http://127.0.0.1:4317. Jobs and tasks are
-    /// spans, the fleet is metrics.
+    /// Tell a collector of OpenTelemetry what happens, over gRPC: http://127.0.0.1:4317, or https:// for TLS. The path
+    /// of every task is spans, the fleet is metrics. `loxley server trace` changes it while the server runs.
     #[arg(long, value_name = "URL")]
     otlp: Option<String>,
+    /// The certificate of an https collector, or of the authority behind it, in PEM [default: those that the system
+    /// knows].
+    #[arg(long, value_name = "FILE", env = "OTEL_EXPORTER_OTLP_CERTIFICATE")]
+    otlp_ca: Option<PathBuf>,
     /// Print where it is as one JSON object.
     #[arg(long)]
     json: bool,
@@ -83,13 +96,6 @@ Ctrl-C or TERM ends it; everything accepted goes on at its next start.
 Exit codes: 0 it was told to end; 1 it could not start, or a write to its journal failed; 3 the
 configuration has mistakes.";
 
-impl Args {
-    #[cfg(feature = "postgres")]
-    pub(super) fn has_otlp(&self) -> bool {
-        self.otlp.is_some()
-    }
-}
-
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Started<'a> {
@@ -105,7 +111,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
         None => data_directory()?,
     };
     let (config, settings) = match &args.config {
-        None => (Config::default(), None),
+        None => (Config::served(), None),
         Some(file) => match loxley_config::parse_server_bytes(&input::read(file)?) {
             Ok((config, settings)) => (config, Some(settings)),
             Err(mistakes) => {
@@ -144,29 +150,30 @@ fn url(host: &str, listen: SocketAddr) -> String {
 }
 
 async fn serve(args: &Args, options: ServerOptions, out: &mut dyn Write) -> Result<()> {
-    if args.otlp.is_some() {
-        Telemetry::check()?;
-    }
-    if let Some(journal) = &args.journal {
-        return super::cluster::serve(args, journal, options, out).await;
-    }
+    let telemetry = Telemetry::start(args.otlp.as_deref(), args.otlp_ca.clone())?;
+    let options = ServerOptions {
+        traces: Some(Arc::<Telemetry>::clone(&telemetry)),
+        ..options
+    };
+    let served = match &args.journal {
+        Some(journal) => super::cluster::serve(args, journal, options, out).await,
+        None => serve_alone(args, options, out).await,
+    };
+    telemetry.finish().await;
+    served
+}
+
+async fn serve_alone(args: &Args, options: ServerOptions, out: &mut dyn Write) -> Result<()> {
     let directory = options.directory.clone();
     let place = directory.display().to_string();
     let server = Server::start(options, api::router).await?;
+    let context = server.context().clone();
+    on_end_signal(move || context.stop())?;
     for notice in server.notices() {
         tracing::warn!("{notice}");
     }
     say_started(args, &server.access().url, &directory, out)?;
-    stop_on_signals(server.context().clone())?;
-    let telemetry = match &args.otlp {
-        Some(collector) => Some(Telemetry::start(collector, server.context())?),
-        None => None,
-    };
-    let ended = server.run().await;
-    if let Some(telemetry) = telemetry {
-        telemetry.finish().await;
-    }
-    match ended {
+    match server.run().await {
         Err(ServerError::Write(AppendError::NotWritten(NotWritten::DiskFull))) => {
             let help = format!(
                 "no room is left on the disk of the journal, and its reserve is used up: the server has ended, and everything \
@@ -206,17 +213,20 @@ pub(super) fn say_started(
     Ok(out.flush()?)
 }
 
-fn stop_on_signals(context: Context) -> Result<()> {
-    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-        let mut signals = signal(kind).context("cannot watch for signals")?;
-        let context = context.clone();
-        tokio::spawn(async move {
-            if signals.recv().await.is_some() {
-                tracing::info!("told to end by a signal");
-                context.stop();
-            }
-        });
-    }
+/// Calls `end` at the first INT or TERM from now on. Whoever reads that the server has started may end it at once: it
+/// listens before it says so.
+pub(super) fn on_end_signal(end: impl FnOnce() + Send + 'static) -> Result<()> {
+    let listen = |kind| signal(kind).context("cannot watch for signals");
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        tracing::info!("told to end by a signal");
+        end();
+    });
     Ok(())
 }
 

@@ -36,7 +36,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
 
 fn head_line(look: &Look) -> String {
     let tasks = &look.server.fleet.tasks;
-    let slots: u64 = look.agents.iter().map(|agent| u64::from(agent.slots)).sum();
+    let here = look.agents.iter().filter(|agent| agent.state.is_here());
+    let slots: u64 = here.map(|agent| u64::from(agent.slots)).sum();
     // What matters most stands first: a narrow screen cuts the end off.
     format!(
         "{} agents, {slots} slots: {} running, {} queued, {} waiting, {} held, {} failed, {} done",

@@ -94,6 +94,8 @@ impl Cell {
 pub(super) struct Row {
     pub(super) cells: Vec<Cell>,
     subject: Subject,
+    /// Whether it is an agent that is not here any more: those come last, however the list is sorted.
+    is_gone: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,7 +201,8 @@ impl Model {
         let (column, backwards) = self.sorted_by();
         rows.sort_by(|one, other| {
             let order = one.cells[column].compare(&other.cells[column]);
-            if backwards { order.reverse() } else { order }
+            let order = if backwards { order.reverse() } else { order };
+            one.is_gone.cmp(&other.is_gone).then(order)
         });
         rows
     }
@@ -362,6 +365,7 @@ fn agent_row(agent: &AgentInfo) -> Row {
     let bar = "#".repeat(filled) + &".".repeat(width - filled);
     Row {
         subject: Subject::Agent(agent.id.0),
+        is_gone: !agent.state.is_here(),
         cells: vec![
             Cell::text(&agent.name),
             Cell::text(agent.state.name()),
@@ -379,6 +383,7 @@ fn job_row(job: &JobInfo) -> Row {
     let end = job.ended_unix_ms.unwrap_or_else(now_unix_ms);
     Row {
         subject: Subject::Job(job.id),
+        is_gone: false,
         cells: vec![
             Cell::number(job.id.0 as f64),
             Cell::text(job.name.as_deref().unwrap_or("-")),
@@ -398,6 +403,7 @@ fn task_row(task: &TaskInfo) -> Row {
     let is_timed = task.state.is_over() || task.state == TaskState::Running;
     Row {
         subject: Subject::Task(task.id),
+        is_gone: false,
         cells: vec![
             Cell::number(task.id.0 as f64),
             Cell::number(task.job.0 as f64),
@@ -432,6 +438,7 @@ fn move_rows(look: &Look) -> Vec<Row> {
         let ago = now.saturating_sub(event.unix_ms) as f64 / 1000.0;
         Some(Row {
             subject: Subject::Move(event.sequence),
+            is_gone: false,
             cells: vec![
                 Cell::measured(format!("{ago:.0} s ago"), event.unix_ms as f64),
                 Cell::number(task.0 as f64),

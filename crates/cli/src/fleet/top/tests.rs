@@ -21,6 +21,7 @@ fn agent(id: u64, name: &str, queued: u64) -> AgentInfo {
         state: AgentState::Alive,
         capabilities: vec!["python".to_owned()],
         suspended: Vec::new(),
+        earned: Vec::new(),
         slots: 4,
         resources: Needs::default(),
         zone: None,
@@ -213,6 +214,19 @@ fn keys_sort_filter_and_open() {
     press(&mut model, "\t");
     assert!(screen(&model).contains("stolen"));
     assert_eq!(press(&mut model, "q"), Next::Quit);
+}
+
+#[test]
+fn agents_that_are_gone_stand_last_and_their_slots_do_not_count() {
+    let mut model = model();
+    let mut look = looked();
+    look.agents[0].state = AgentState::Lost;
+    model.hear(News::Seen(Box::new(look)));
+    let order = firsts(&model);
+    assert_eq!(order.last().map(String::as_str), Some("one"), "{order:?}");
+    press(&mut model, "S");
+    assert_eq!(firsts(&model).last().map(String::as_str), Some("one"));
+    assert!(screen(&model).contains(" 8 slots:"), "{}", screen(&model));
 }
 
 #[test]

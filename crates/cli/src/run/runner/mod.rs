@@ -26,8 +26,7 @@ use anyhow::{Context, Result, bail};
 use loxley_api::{Entries, JobRequest};
 use loxley_engine::{AgentRecord, Applied, Effects, Engine, Fact, Orders, Submission};
 use loxley_exec::{
-    Assignment, Checkpoint, End, Guardian, LocalAgent, Reports, SlotSettings, Stopping,
-    TaskCommand, Urgency,
+    Assignment, Checkpoint, End, LocalAgent, Reports, SlotSettings, Stopping, TaskCommand, Urgency,
 };
 use loxley_journal::{Journal, SqliteJournal};
 use loxley_model::{AgentId, JobId, Lease, Span, TaskId, Time};
@@ -99,7 +98,7 @@ pub(in crate::run) struct Runner {
     agents: Vec<LocalAgent>,
     /// Whose each slot is.
     owners: Vec<usize>,
-    guardian: Option<Arc<Guardian>>,
+    settings: Arc<SlotSettings>,
     open_slots: usize,
     source: Source,
     ahead: u64,
@@ -195,7 +194,7 @@ impl Runner {
             summary: Summary::new(owners.len(), agents.len()),
             agents,
             owners,
-            guardian: parts.settings.guardian.clone(),
+            settings: parts.settings,
             source: parts.source,
             ahead: parts.ahead,
             exhausted: false,
@@ -236,7 +235,7 @@ impl Runner {
             agent.desk().close();
             agent.join();
         }
-        if let Some(guardian) = &self.guardian {
+        if let Some(guardian) = &self.settings.guardian {
             guardian.dismiss();
         }
         self.progress.finish();
@@ -364,6 +363,8 @@ impl Runner {
     }
 
     fn take_reports(&mut self, agent: usize, reports: Reports, out: &mut dyn Write) -> Result<()> {
+        // Before ends: with the end of a task, what it printed so far is forgotten.
+        self.observers.printed(&reports.shown);
         for end in reports.ended {
             self.take_end(end, out)?;
         }

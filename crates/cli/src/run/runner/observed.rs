@@ -1,12 +1,14 @@
 //! Those who look at a run: what they ask, and what they want changed.
 
 use std::io::Write;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use anyhow::Result;
 use loxley_api::{ApiError, ErrorCode, EventKind, JobInfo};
 use loxley_engine::{Engine, Fact};
+use loxley_exec::ShownOutput;
 use loxley_model::Time;
 use loxley_policy::Selection;
 use loxley_server::decider::{Observer, Question, Wish};
@@ -33,6 +35,15 @@ impl Observers {
         }
     }
 
+    /// Tasks that still run printed something.
+    pub(super) fn printed(&self, shown: &[ShownOutput]) {
+        if let Some(observer) = &self.observer {
+            for shown in shown {
+                observer.printed(shown.task, &shown.stdout, &shown.stderr);
+            }
+        }
+    }
+
     pub(super) fn happened(
         &mut self,
         engine: &Engine,
@@ -48,6 +59,7 @@ impl Observers {
 impl Runner {
     pub(super) fn observed(&mut self, observer: Box<Observer>, out: &mut dyn Write) -> Result<()> {
         self.engine.want_events(true);
+        self.settings.watched.store(true, Ordering::Relaxed);
         self.observers.observer = Some(observer);
         for question in std::mem::take(&mut self.observers.early) {
             self.asked(question, out)?;

@@ -1,35 +1,40 @@
 //! One of several instances on one database.
 //!
 //! ```text
-//!   keeper (a task)                          Cluster::run
-//!   Member ── Look, Take, Renew ─▶ database  stands by: says to everybody who the holder is
+//!   keeper (a task for each shard)          Cluster::hold, for each shard
+//!   Member ── Look, Take, Renew ─▶ database  stands by
 //!     │  ▲                                      │
 //!     │  └── Ended, HandOver ───────────────────┤
 //!     └── Serve, Stop ────────────────────────▶ serves: journal, decider, sessions, as the only server would
+//!
+//!   herald (one task): says that this instance is there, hears of others, shares agents and shards out
+//!   router (one port): finds the shard that a request is about, here or at another instance
 //! ```
 //!
-//! Who serves is decided by [`Member`], which knows no database and no clock; the keeper carries out what it says. An
-//! instance that lost its shard drops everything that it knows and stands by again, in the same process.
+//! Who serves a shard is decided by [`Member`], which knows no database and no clock; the keeper carries out what it says.
+//! An instance that lost a shard drops everything that it knows of it and stands by again, in the same process.
 //!
-//! What must stay true: the [`Lease`] that journal and answers go by is set before anybody serves and only by what `Member`
-//! says; no state survives from one time of serving to the next.
+//! What must stay true: the [`Lease`] that journal and answers of a shard go by is set before anybody serves it and only by
+//! what its `Member` says; no state survives from one time of serving to the next.
+
+mod merge;
+mod peers;
+mod router;
+mod sharing;
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
-use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
 use loxley_api::{
-    Access, ApiError, ClusterInfo, ErrorBody, ErrorCode, HOLDER_HEADER, InstanceInfo,
-    InstanceState, ReplicaInfo, ShardInfo,
+    Access, ApiError, ClusterInfo, ErrorCode, InstanceInfo, InstanceState, ReplicaInfo, ShardInfo,
 };
+use loxley_cluster::shard::ShardId;
 use loxley_cluster::{Action, Input, Member, Pace, Reason};
 use loxley_journal::postgres::{
-    Address, Announcement, Claim, Lease, Link, PostgresJournal, Replication, SHARD, Unanswered,
+    Address, Announcement, Claim, Lease, Link, PostgresJournal, Replication, ShardState, Unanswered,
 };
 use loxley_journal::{DatabaseError, OpenError};
 use loxley_model::{Span, Time};
@@ -38,7 +43,9 @@ use tokio::sync::{mpsc, watch};
 use crate::auth::{Gate, Identity};
 use crate::decider::{Handle, HistorySource, Instances};
 use crate::listen;
-use crate::server::{Context, Front, Parts, Server, ServerError, ServerOptions, listen_at};
+use crate::server::{
+    Boxed, Context, Front, Parts, Routes, Server, ServerError, ServerOptions, listen_at,
+};
 
 /// How long the database may take to answer a question of the keeper.
 const ANSWER_TIME: Duration = Duration::from_secs(4);
@@ -48,6 +55,16 @@ const ANNOUNCE_EVERY: Duration = Duration::from_secs(2);
 const SILENT: Duration = Duration::from_secs(30);
 /// An instance that was silent for so long does not stand by, and its name is free again: three announcements.
 const GONE: Duration = Duration::from_secs(6);
+/// How often shards say what they have to do, and agents are shared out.
+const SHARE_EVERY: Duration = Duration::from_secs(1);
+/// So long an instance that holds its share leaves a shard that is free to others.
+const LEAVE_TO_OTHERS: Duration = Duration::from_secs(3);
+/// A shard that was taken less long ago stays where it is.
+const SETTLED: Duration = Duration::from_secs(10);
+/// How many connections read the history, for all shards together; of which a database has some hundreds for everybody.
+const READERS: usize = 8;
+/// So many each shard has at least.
+const READERS_MIN: usize = 2;
 /// How many times tokens are written again when another instance was quicker.
 const TRIES: u32 = 20;
 /// The file that says which cluster a directory belongs to.
@@ -60,6 +77,8 @@ pub struct ClusterOptions {
     pub address: Address,
     /// What it is called; the name of the machine and the port, when nobody says.
     pub name: Option<String>,
+    /// Into how many shards the work is divided: said by the first instance, 1 when it does not, and the same ever after.
+    pub shards: Option<u16>,
 }
 
 /// An instance that listens, and stands by.
@@ -75,22 +94,97 @@ pub struct Cluster {
     stop: watch::Sender<bool>,
 }
 
-/// What the keeper and the one that serves both know.
+/// What everybody in this instance knows.
 #[derive(Debug)]
 struct Instance {
     id: u64,
     name: String,
     url: String,
+    /// All shards, by number, whoever holds them.
+    shards: Vec<Shard>,
+    /// What the database says of the instances, some seconds old.
+    seen: RwLock<ClusterInfo>,
+    /// What each shard has to do, as far as it was told lately.
+    loads: RwLock<Vec<sharing::ShardLoad>>,
+}
+
+/// What is known of a shard.
+#[derive(Debug)]
+struct Shard {
+    number: u16,
     lease: Lease,
     instances: Arc<Instances>,
-    /// Who serves, as far as we know; empty: nobody.
+    /// Where its holder listens, as far as we know; empty: nobody is.
     holder: Mutex<String>,
+    /// While this instance serves it.
+    served: RwLock<Option<Served>>,
+}
+
+/// A shard that this instance serves.
+#[derive(Clone, Debug)]
+struct Served {
+    context: Context,
+    router: Router,
+    claim: Claim,
+    since: Instant,
 }
 
 impl Instance {
+    /// Those that this instance serves.
+    fn served(&self) -> impl Iterator<Item = (&Shard, Served)> {
+        let shards = self.shards.iter();
+        shards.filter_map(|shard| Some((shard, shard.served()?)))
+    }
+
+    fn seen(&self) -> ClusterInfo {
+        let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+        seen.clone()
+    }
+
+    fn loads(&self) -> Vec<sharing::ShardLoad> {
+        let loads = self.loads.read().unwrap_or_else(PoisonError::into_inner);
+        loads.clone()
+    }
+
+    /// How many shards each instance would hold, this one among them, if all that are there held equally many: as many
+    /// as the one with the most.
+    fn fair_share(&self) -> usize {
+        let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+        let alive = seen.instances.iter();
+        let alive = alive.filter(|one| one.state != InstanceState::Silent && one.url != self.url);
+        self.shards.len().div_ceil(alive.count() + 1)
+    }
+}
+
+impl Shard {
+    fn new(number: u16, count: u16) -> Self {
+        Self {
+            number,
+            lease: Lease::over(),
+            instances: Arc::new(Instances::of_shard(number.into(), count == 1)),
+            holder: Mutex::default(),
+            served: RwLock::default(),
+        }
+    }
+
     fn name_holder(&self, url: String) {
         let holder = self.holder.lock();
         *holder.unwrap_or_else(PoisonError::into_inner) = url;
+    }
+
+    fn holder(&self) -> String {
+        let holder = self.holder.lock();
+        holder.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn served(&self) -> Option<Served> {
+        let served = self.served.read().unwrap_or_else(PoisonError::into_inner);
+        served.clone()
+    }
+
+    fn serve(&self, served: Option<Served>) {
+        let place = self.served.write();
+        *place.unwrap_or_else(PoisonError::into_inner) = served;
     }
 }
 
@@ -114,12 +208,25 @@ impl Cluster {
     ///
     /// # Errors
     /// When something cannot be used.
-    pub async fn start(
+    pub fn start(
+        options: ServerOptions,
+        cluster: ClusterOptions,
+    ) -> Boxed<Result<Self, ServerError>> {
+        Box::pin(Self::join(options, cluster))
+    }
+
+    async fn join(
         mut options: ServerOptions,
         cluster: ClusterOptions,
     ) -> Result<Self, ServerError> {
-        let ClusterOptions { address, name } = cluster;
+        let ClusterOptions {
+            address,
+            name,
+            shards,
+        } = cluster;
         let link = Link::open(&address).await.map_err(OpenError::from)?;
+        let shards = link.settle_shards(&address, shards).await;
+        let shards = shards.map_err(OpenError::from)?;
         say_replication(&link).await?;
         let names = options.names();
         // First: a directory of another cluster must not give its key away to this one.
@@ -146,7 +253,7 @@ impl Cluster {
                 "the journal in this directory is not used: `loxley journal copy` copies one into a database"
             );
         }
-        let gate = Gate::open(&options.directory, &names)?.of_instance(&name);
+        let gate = Gate::open(&options.directory, &names)?.of_instance(&name)?;
         let gate = Arc::new(gate);
         let others: Vec<String> = other_urls(&link, &url).await?;
         let tokens = SharedTokens {
@@ -162,17 +269,15 @@ impl Cluster {
         };
         let access = tokens.change_over(&link, &gate, write).await;
         let access = access.map_err(|error| ServerError::Database(error.message))?;
-        let instances = Instances {
-            seen: RwLock::new(Some(seen(&link).await.map_err(|error| failed(&error))?)),
-            ..Instances::default()
-        };
         let instance = Instance {
             id,
             name,
             url: url.clone(),
-            lease: Lease::over(),
-            instances: Arc::new(instances),
-            holder: Mutex::default(),
+            shards: (0..shards)
+                .map(|number| Shard::new(number, shards))
+                .collect(),
+            seen: RwLock::new(seen(&link).await.map_err(|error| failed(&error))?),
+            loads: RwLock::default(),
         };
         Ok(Self {
             options,
@@ -202,28 +307,79 @@ impl Cluster {
     ///
     /// # Errors
     /// When the port is lost. What the database does is waited for.
-    pub async fn run(self, routes: impl Fn(Context) -> Router) -> Result<(), ServerError> {
-        let (events, told) = mpsc::channel(16);
-        let (order, mut orders) = mpsc::channel(16);
-        let keeper = Keeper {
+    pub fn run(
+        self,
+        routes: impl Fn(Context) -> Router + Send + Sync + 'static,
+    ) -> Boxed<Result<(), ServerError>> {
+        self.run_boxed(Arc::new(routes))
+    }
+
+    fn run_boxed(self, routes: Routes) -> Boxed<Result<(), ServerError>> {
+        Box::pin(self.take_turns(routes))
+    }
+
+    async fn take_turns(self, routes: Routes) -> Result<(), ServerError> {
+        let (end, ended) = watch::channel(false);
+        let tokens = SharedTokens {
             address: self.address.clone(),
+        };
+        let router = router::router(Arc::clone(&self.instance), Arc::clone(&self.gate), tokens);
+        let listening = tokio::spawn(listen::serve_anybody(
+            self.listener()?,
+            Arc::clone(&self.gate),
+            router,
+            self.options.limits,
+            ended.clone(),
+        ));
+        let herald = Herald {
+            asker: Asker::new(&self.address),
             instance: Arc::clone(&self.instance),
             gate: Arc::clone(&self.gate),
             directory: self.options.directory.clone(),
-            link: None,
+            sharing: sharing::Sharing::default(),
+        };
+        let herald = tokio::spawn(herald.run(ended));
+        let this = Arc::new(self);
+        let mut holding = tokio::task::JoinSet::new();
+        for shard in 0..this.instance.shards.len() {
+            let (this, routes) = (Arc::clone(&this), Arc::clone(&routes));
+            holding.spawn(async move { this.hold(shard, &routes).await });
+        }
+        let mut failed = Ok(());
+        while let Some(held) = holding.join_next().await {
+            // One that ends by itself ends all: somebody told the instance to, or the port is gone.
+            this.stop.send_replace(true);
+            failed = failed.and(held.expect("it does not panic"));
+        }
+        end.send_replace(true);
+        let _ = listening.await;
+        let _ = herald.await;
+        failed
+    }
+
+    /// Stands by for a shard and serves it, in turns, until the instance is to end.
+    async fn hold(&self, at: usize, routes: &Routes) -> Result<(), ServerError> {
+        let (events, told) = mpsc::channel(16);
+        let (order, mut orders) = mpsc::channel(16);
+        let keeper = Keeper {
+            asker: Asker::new(&self.address),
+            instance: Arc::clone(&self.instance),
+            gate: Arc::clone(&self.gate),
+            at,
             member: Member::new(now(), Pace::default()),
             claim: None,
             serves: None,
+            free_since: None,
             order,
         };
         let keeper = tokio::spawn(keeper.run(told));
         let mut stopped = self.stop.subscribe();
         loop {
-            let Some(claim) = self.stand_by(&mut orders, &mut stopped).await? else {
+            let Some(claim) = stand_by(&mut orders, &mut stopped).await else {
                 break;
             };
             let goes_on = self
-                .serve(claim, &routes, &events, &mut orders, &mut stopped)
+                .serve(at, claim, routes, &events, &mut orders, &mut stopped)
                 .await?;
             if !goes_on {
                 let _ = events.send(Event::HandOver).await;
@@ -247,51 +403,20 @@ impl Cluster {
         })
     }
 
-    /// Says to everybody who serves, until it is this instance. None: it is to end.
-    async fn stand_by(
-        &self,
-        orders: &mut mpsc::Receiver<Order>,
-        stopped: &mut watch::Receiver<bool>,
-    ) -> Result<Option<Claim>, ServerError> {
-        let (end, ended) = watch::channel(false);
-        let router = Router::new()
-            .fallback(standing_by)
-            .with_state(Arc::clone(&self.instance));
-        let serving = tokio::spawn(listen::serve_anybody(
-            self.listener()?,
-            Arc::clone(&self.gate),
-            router,
-            self.options.limits,
-            ended,
-        ));
-        let claim = loop {
-            tokio::select! {
-                order = orders.recv() => match order {
-                    Some(Order::Serve(claim)) => break Some(claim),
-                    Some(Order::Stop(_)) => {}
-                    None => break None,
-                },
-                _ = stopped.wait_for(|stop| *stop) => break None,
-            }
-        };
-        // It takes no more connections from here on; those that are open have a moment, and nobody waits for it.
-        end.send_replace(true);
-        drop(serving);
-        Ok(claim)
-    }
-
     /// Serves until the keeper says otherwise, or a write fails. False: the instance is to end.
     async fn serve(
         &self,
+        at: usize,
         claim: Claim,
-        routes: &impl Fn(Context) -> Router,
+        routes: &Routes,
         events: &mpsc::Sender<Event>,
         orders: &mut mpsc::Receiver<Order>,
         stopped: &mut watch::Receiver<bool>,
     ) -> Result<bool, ServerError> {
-        let epoch = claim.epoch;
-        tracing::info!(epoch, "takes over");
-        let server = match self.take_over(claim, routes).await {
+        let (epoch, shard) = (claim.epoch, &self.instance.shards[at]);
+        let number = shard.number;
+        tracing::info!(epoch, shard = number, "takes over");
+        let server = match self.take_over(at, claim, routes).await {
             Ok(server) => server,
             // Whoever is cut off while it reads the journal stands by again. What cannot be read will not be read by
             // the next one, either.
@@ -299,7 +424,7 @@ impl Cluster {
                 tracing::error!(%error, "cannot take over");
                 return Ok(true);
             }
-            Err(error) if !self.instance.lease.holds() => {
+            Err(error) if !shard.lease.holds() => {
                 tracing::warn!(%error, "could not take over within the lease");
                 return Ok(true);
             }
@@ -308,8 +433,14 @@ impl Cluster {
         for notice in server.notices() {
             tracing::warn!("{notice}");
         }
-        tracing::info!(epoch, url = self.url, "serves");
+        tracing::info!(epoch, shard = number, url = self.url, "serves");
         let context = server.context().clone();
+        shard.serve(Some(Served {
+            router: routes(context.clone()),
+            context: context.clone(),
+            claim,
+            since: Instant::now(),
+        }));
         let _ = events.send(Event::Serves(context.handle.clone())).await;
         let running = server.run();
         tokio::pin!(running);
@@ -317,6 +448,7 @@ impl Cluster {
         loop {
             tokio::select! {
                 ended = running.as_mut() => {
+                    shard.serve(None);
                     return match ended {
                         // Somebody told it to end, by the API or a signal.
                         Ok(()) => Ok(lost && !leaves),
@@ -328,15 +460,17 @@ impl Cluster {
                     };
                 }
                 order = orders.recv() => if let Some(Order::Stop(reason)) = order {
-                    tracing::warn!(?reason, epoch, "stops serving");
+                    tracing::warn!(?reason, epoch, shard = number, "stops serving");
                     lost = true;
                     if reason != Reason::HandOver {
-                        self.instance.lease.end();
+                        shard.lease.end();
                     }
+                    shard.serve(None);
                     context.stop();
                 },
                 _ = stopped.wait_for(|stop| *stop), if !leaves => {
                     leaves = true;
+                    shard.serve(None);
                     context.stop();
                 }
             }
@@ -345,24 +479,29 @@ impl Cluster {
 
     async fn take_over(
         &self,
+        at: usize,
         claim: Claim,
-        routes: &impl Fn(Context) -> Router,
+        routes: &Routes,
     ) -> Result<Server, ServerError> {
-        let (address, lease) = (self.address.clone(), self.instance.lease.clone());
+        let shard = &self.instance.shards[at];
+        let (address, lease) = (self.address.clone(), shard.lease.clone());
+        let readers = (READERS / self.instance.shards.len()).max(READERS_MIN);
         let opened = tokio::task::spawn_blocking(move || {
             let journal = PostgresJournal::open(&address, claim, lease)?;
-            let history = HistorySource::postgres(address).map_err(ServerError::History)?;
+            let history = HistorySource::postgres(address, claim.shard, readers);
+            let history = history.map_err(ServerError::History)?;
             Ok::<_, ServerError>((journal, history))
         });
         let (journal, history) = opened.await.expect("it does not panic")?;
-        let instances = Arc::clone(&self.instance.instances);
+        let instances = Arc::clone(&shard.instances);
         instances.epoch.store(claim.epoch, Ordering::Relaxed);
         let front = Front {
             gate: Arc::clone(&self.gate),
-            listener: self.listener()?,
+            listener: None,
             url: self.url.clone(),
             access: self.access.clone(),
             instances,
+            numbers_from: ShardId(shard.number).number(0),
             shared: Some(SharedTokens {
                 address: self.address.clone(),
             }),
@@ -372,174 +511,43 @@ impl Cluster {
             history,
             front,
         };
-        Server::start_with(parts, Vec::new(), self.options.clone(), routes).await
+        Server::start_with(parts, Vec::new(), self.options.clone(), Arc::clone(routes)).await
     }
 }
 
-/// What an instance that stands by says to everybody.
-async fn standing_by(State(instance): State<Arc<Instance>>, request: Request) -> Response {
-    let holder = instance
-        .holder
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
-    let message = match holder.is_empty() {
-        true => "this instance stands by, and none has taken over yet".to_owned(),
-        false => format!("this instance stands by; {holder} serves"),
-    };
-    let header = HeaderValue::from_str(&holder).unwrap_or(HeaderValue::from_static(""));
-    let mut response = if listen::is_grpc(&request) {
-        tonic::Status::unavailable(message).into_http()
-    } else if request.uri().path() == "/healthz" {
-        (StatusCode::SERVICE_UNAVAILABLE, "standby\n").into_response()
-    } else {
-        let error = ApiError::new(ErrorCode::Unavailable, message);
-        let body = axum::Json(ErrorBody::from(error));
-        (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
-    };
-    response.headers_mut().insert(HOLDER_HEADER, header);
-    response
+/// Waits for the end. What it looked at is let go before anything else is waited for.
+async fn told(end: &mut watch::Receiver<bool>) {
+    let _ = end.wait_for(|end| *end).await;
 }
 
-/// The task that keeps a lease.
-struct Keeper {
+/// Waits until a shard is ours. None: the instance is to end.
+async fn stand_by(
+    orders: &mut mpsc::Receiver<Order>,
+    stopped: &mut watch::Receiver<bool>,
+) -> Option<Claim> {
+    loop {
+        tokio::select! {
+            order = orders.recv() => match order {
+                Some(Order::Serve(claim)) => return Some(claim),
+                Some(Order::Stop(_)) => {}
+                None => return None,
+            },
+            _ = stopped.wait_for(|stop| *stop) => return None,
+        }
+    }
+}
+
+/// Asks the database, over a connection that is made anew when it did not answer.
+struct Asker {
     address: Address,
-    instance: Arc<Instance>,
-    gate: Arc<Gate>,
-    directory: std::path::PathBuf,
     link: Option<Link>,
-    member: Member,
-    claim: Option<Claim>,
-    serves: Option<Handle>,
-    order: mpsc::Sender<Order>,
 }
 
-impl Keeper {
-    async fn run(mut self, mut events: mpsc::Receiver<Event>) {
-        let mut announce = tokio::time::interval(ANNOUNCE_EVERY);
-        announce.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            let wake = self.member.next_wake();
-            let input = tokio::select! {
-                event = events.recv() => match event {
-                    Some(Event::Serves(handle)) => {
-                        self.serves = Some(handle);
-                        self.announce().await;
-                        Input::Tick
-                    }
-                    Some(Event::Ended) => {
-                        self.serves = None;
-                        self.instance.lease.end();
-                        self.instance.name_holder(String::new());
-                        Input::Ended
-                    }
-                    Some(Event::HandOver) => Input::HandOver,
-                    Some(Event::Leave) | None => break,
-                },
-                () = self.instance.instances.hand_over.notified() => Input::HandOver,
-                () = sleep_until(wake) => Input::Tick,
-                _ = announce.tick() => {
-                    self.announce().await;
-                    Input::Tick
-                }
-            };
-            if let Some(handle) = &self.serves {
-                let took = Input::Committed(Span(handle.commit_ns()));
-                self.act(took).await;
-            }
-            self.act(input).await;
-        }
-        let id = self.instance.id;
-        if let Ok(link) = self.link().await {
-            let _ = tokio::time::timeout(ANSWER_TIME, link.leave(id)).await;
-        }
-    }
-
-    /// Hands something to the member, and does what it says until it says nothing more.
-    async fn act(&mut self, input: Input) {
-        let mut next = Some(input);
-        while let Some(input) = next.take() {
-            let mut actions = Vec::new();
-            self.member.handle(now(), input, &mut actions);
-            for action in actions {
-                if let Some(answer) = self.carry_out(action).await {
-                    next = Some(answer);
-                }
-            }
-        }
-    }
-
-    /// Carries an action out; the answer, where it is a question.
-    async fn carry_out(&mut self, action: Action) -> Option<Input> {
-        let (id, url) = (self.instance.id, self.instance.url.clone());
-        match action {
-            Action::Look(question) => {
-                let looked = self.ask(async |link| link.shard(SHARD).await).await;
-                let Some(state) = looked else {
-                    return Some(Input::Unanswered(question));
-                };
-                let holder = match state.left.is_zero() {
-                    true => String::new(),
-                    false => state.url,
-                };
-                self.instance.name_holder(holder);
-                Some(Input::Looked {
-                    question,
-                    epoch: state.epoch,
-                    left: span(state.left),
-                })
-            }
-            Action::Take {
-                question,
-                seen,
-                lease,
-            } => {
-                let lease = Duration::from(lease);
-                let taken = self
-                    .ask(async |link| link.take(SHARD, seen, id, &url, lease).await)
-                    .await;
-                Some(match taken {
-                    None => Input::Unanswered(question),
-                    Some(None) => Input::NotTaken(question),
-                    Some(Some(claim)) => {
-                        self.claim = Some(claim);
-                        // Tokens that others have made since we last looked.
-                        self.refresh_tokens().await;
-                        let epoch = claim.epoch;
-                        Input::Taken { question, epoch }
-                    }
-                })
-            }
-            Action::Renew {
-                question, lease, ..
-            } => {
-                let claim = self.claim?;
-                let lease = Duration::from(lease);
-                let renewed = self.ask(async |link| link.renew(claim, lease).await).await;
-                Some(match renewed {
-                    None => Input::Unanswered(question),
-                    Some(true) => Input::Renewed(question),
-                    Some(false) => Input::Fenced(question),
-                })
-            }
-            Action::Serve { until, .. } => {
-                self.instance.lease.set(Duration::from_nanos(until.0));
-                let _ = self.order.send(Order::Serve(self.claim?)).await;
-                None
-            }
-            Action::Extend { until } => {
-                self.instance.lease.set(Duration::from_nanos(until.0));
-                None
-            }
-            Action::Stop(reason) => {
-                let _ = self.order.send(Order::Stop(reason)).await;
-                None
-            }
-            Action::Release { .. } => {
-                let claim = self.claim?;
-                self.ask(async |link| link.release(claim).await).await;
-                None
-            }
+impl Asker {
+    fn new(address: &Address) -> Self {
+        Self {
+            address: address.clone(),
+            link: None,
         }
     }
 
@@ -550,7 +558,7 @@ impl Keeper {
         Ok(self.link.as_ref().expect("it was just made"))
     }
 
-    /// Asks the database; none when it does not answer in time. Then the next question goes over a new connection.
+    /// Asks; none when there is no answer in time. Then the next question goes over a new connection.
     async fn ask<T>(
         &mut self,
         question: impl AsyncFnOnce(&Link) -> Result<T, Unanswered>,
@@ -569,10 +577,240 @@ impl Keeper {
         None
     }
 
+    async fn refresh_tokens(&mut self, gate: &Gate) {
+        let shared = self.ask(async |link| link.shared(TOKENS).await).await;
+        let Some(Some(shared)) = shared else { return };
+        if shared != gate.tokens_json()
+            && let Err(error) = gate.load_tokens(&shared)
+        {
+            tracing::error!(%error, "cannot use the tokens of the other instances");
+        }
+    }
+}
+
+/// The task that keeps the lease of a shard.
+struct Keeper {
+    asker: Asker,
+    instance: Arc<Instance>,
+    gate: Arc<Gate>,
+    /// Which shard.
+    at: usize,
+    member: Member,
+    claim: Option<Claim>,
+    serves: Option<Handle>,
+    /// Since when we have seen that nobody holds it.
+    free_since: Option<Instant>,
+    order: mpsc::Sender<Order>,
+}
+
+impl Keeper {
+    async fn run(mut self, mut events: mpsc::Receiver<Event>) {
+        let instance = Arc::clone(&self.instance);
+        let shard = &instance.shards[self.at];
+        loop {
+            let wake = self.member.next_wake();
+            let input = tokio::select! {
+                event = events.recv() => match event {
+                    Some(Event::Serves(handle)) => {
+                        self.serves = Some(handle);
+                        Input::Tick
+                    }
+                    Some(Event::Ended) => {
+                        self.serves = None;
+                        shard.lease.end();
+                        shard.name_holder(String::new());
+                        Input::Ended
+                    }
+                    Some(Event::HandOver) => Input::HandOver,
+                    Some(Event::Leave) | None => break,
+                },
+                () = shard.instances.hand_over.notified() => Input::HandOver,
+                () = sleep_until(wake) => Input::Tick,
+            };
+            if let Some(handle) = &self.serves {
+                let took = Input::Committed(Span(handle.commit_ns()));
+                self.act(took).await;
+            }
+            self.act(input).await;
+        }
+    }
+
+    /// Hands something to the member, and does what it says until it says nothing more.
+    async fn act(&mut self, input: Input) {
+        let mut next = Some(input);
+        while let Some(input) = next.take() {
+            let mut actions = Vec::new();
+            self.member.handle(now(), input, &mut actions);
+            for action in actions {
+                if let Some(answer) = self.carry_out(action).await {
+                    next = Some(answer);
+                }
+            }
+        }
+    }
+
+    /// Whether this instance holds its share already, and others have yet to see that the shard is free.
+    fn leaves_it_to_others(&mut self) -> bool {
+        let free_since = *self.free_since.get_or_insert_with(Instant::now);
+        let has_enough = self.instance.served().count() >= self.instance.fair_share();
+        has_enough && free_since.elapsed() < LEAVE_TO_OTHERS
+    }
+
+    /// Carries an action out; the answer, where it is a question.
+    async fn carry_out(&mut self, action: Action) -> Option<Input> {
+        let instance = Arc::clone(&self.instance);
+        let (id, url, shard) = (instance.id, &instance.url, &instance.shards[self.at]);
+        let number = i32::from(shard.number);
+        match action {
+            Action::Look(question) => {
+                let looked = self.asker.ask(async |link| link.shard(number).await);
+                let Some(state) = looked.await else {
+                    return Some(Input::Unanswered(question));
+                };
+                let holder = match state.left.is_zero() {
+                    true => String::new(),
+                    false => {
+                        self.free_since = None;
+                        state.url
+                    }
+                };
+                shard.name_holder(holder);
+                Some(Input::Looked {
+                    question,
+                    epoch: state.epoch,
+                    left: span(state.left),
+                })
+            }
+            Action::Take { question, .. } if self.leaves_it_to_others() => {
+                Some(Input::NotTaken(question))
+            }
+            Action::Take {
+                question,
+                seen,
+                lease,
+            } => {
+                let lease = Duration::from(lease);
+                let taken = self
+                    .asker
+                    .ask(async |link| link.take(number, seen, id, url, lease).await)
+                    .await;
+                Some(match taken {
+                    None => Input::Unanswered(question),
+                    Some(None) => Input::NotTaken(question),
+                    Some(Some(claim)) => {
+                        self.claim = Some(claim);
+                        self.free_since = None;
+                        // Tokens that others have made since we last looked.
+                        self.asker.refresh_tokens(&self.gate).await;
+                        let epoch = claim.epoch;
+                        Input::Taken { question, epoch }
+                    }
+                })
+            }
+            Action::Renew {
+                question, lease, ..
+            } => {
+                let claim = self.claim?;
+                let lease = Duration::from(lease);
+                let renewed = self.asker.ask(async |link| link.renew(claim, lease).await);
+                Some(match renewed.await {
+                    None => Input::Unanswered(question),
+                    Some(true) => Input::Renewed(question),
+                    Some(false) => Input::Fenced(question),
+                })
+            }
+            Action::Serve { until, .. } => {
+                shard.lease.set(Duration::from_nanos(until.0));
+                let _ = self.order.send(Order::Serve(self.claim?)).await;
+                None
+            }
+            Action::Extend { until } => {
+                shard.lease.set(Duration::from_nanos(until.0));
+                None
+            }
+            Action::Stop(reason) => {
+                let _ = self.order.send(Order::Stop(reason)).await;
+                None
+            }
+            Action::Release { .. } => {
+                let claim = self.claim?;
+                self.asker.ask(async |link| link.release(claim).await).await;
+                None
+            }
+        }
+    }
+}
+
+/// The task that says that this instance is there, hears of others, and shares out.
+struct Herald {
+    asker: Asker,
+    instance: Arc<Instance>,
+    gate: Arc<Gate>,
+    directory: std::path::PathBuf,
+    sharing: sharing::Sharing,
+}
+
+impl Herald {
+    async fn run(mut self, mut ended: watch::Receiver<bool>) {
+        let mut announce = tokio::time::interval(ANNOUNCE_EVERY);
+        announce.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut share = tokio::time::interval(SHARE_EVERY);
+        share.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let has_several = self.instance.shards.len() > 1;
+        loop {
+            tokio::select! {
+                _ = announce.tick() => {
+                    self.announce().await;
+                    self.spread_shards();
+                }
+                _ = share.tick(), if has_several => {
+                    let instance = Arc::clone(&self.instance);
+                    self.sharing.round(&instance, &mut self.asker).await;
+                }
+                () = told(&mut ended) => break,
+            }
+        }
+        let id = self.instance.id;
+        self.asker.ask(async |link| link.leave(id).await).await;
+    }
+
+    /// Gives one shard away when this instance holds more than its share and another one less than that. One at a time,
+    /// and none that was taken a moment ago: whoever holds few takes what is free.
+    fn spread_shards(&self) {
+        let seen = self.instance.seen();
+        let shards = self.instance.shards.len();
+        let alive: Vec<&InstanceInfo> = seen
+            .instances
+            .iter()
+            .filter(|one| one.state != InstanceState::Silent)
+            .collect();
+        let held = |name: &str| {
+            let of = |shard: &&ShardInfo| shard.holder.as_deref() == Some(name);
+            seen.shards.iter().filter(of).count()
+        };
+        let has_few = alive
+            .iter()
+            .any(|one| one.name != self.instance.name && held(&one.name) < shards / alive.len());
+        let settled = |(_, served): &(&Shard, Served)| served.since.elapsed() > SETTLED;
+        let own = held(&self.instance.name);
+        let served = self.instance.served();
+        if !has_few || own < 2 || own <= self.instance.fair_share() {
+            return;
+        }
+        if let Some((shard, _)) = served.filter(settled).last() {
+            tracing::info!(
+                shard = shard.number,
+                "gives a shard to an instance with fewer"
+            );
+            shard.instances.hand_over.notify_one();
+        }
+    }
+
     /// Says that this instance is there, and hears of others.
     async fn announce(&mut self) {
         let instance = Arc::clone(&self.instance);
         let heard = self
+            .asker
             .ask(async |link| {
                 let announcement = announcement(instance.id, &instance.name, &instance.url);
                 let is_known = link.announce(&announcement).await?;
@@ -596,21 +834,31 @@ impl Keeper {
         let mut urls: Vec<String> = alive.map(|other| other.url.clone()).collect();
         urls.sort_unstable();
         urls.dedup();
-        {
-            let known = self.instance.instances.seen.write();
-            *known.unwrap_or_else(PoisonError::into_inner) = Some(seen);
+        let mut is_new = false;
+        for shard in &instance.shards {
+            let instances = &shard.instances;
+            {
+                let known = instances.seen.write();
+                *known.unwrap_or_else(PoisonError::into_inner) = Some(seen.clone());
+            }
+            let before = {
+                let known = instances.urls.write();
+                let mut known = known.unwrap_or_else(PoisonError::into_inner);
+                std::mem::replace(&mut *known, urls.clone())
+            };
+            if before != urls {
+                instances.version.fetch_add(1, Ordering::Release);
+                is_new = true;
+            }
         }
-        let before = {
-            let known = self.instance.instances.urls.write();
-            let mut known = known.unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *known, urls.clone())
-        };
-        if before != urls {
-            let version = &self.instance.instances.version;
-            version.fetch_add(1, Ordering::Release);
+        *instance
+            .seen
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = seen;
+        if is_new {
             self.write_access_files(&urls);
         }
-        self.refresh_tokens().await;
+        self.asker.refresh_tokens(&self.gate).await;
     }
 
     /// Access files in our directory name all instances.
@@ -625,16 +873,6 @@ impl Keeper {
             if let Err(error) = access.write(&path) {
                 tracing::warn!(%error, "cannot write an access file");
             }
-        }
-    }
-
-    async fn refresh_tokens(&mut self) {
-        let shared = self.ask(async |link| link.shared(TOKENS).await).await;
-        let Some(Some(shared)) = shared else { return };
-        if shared != self.gate.tokens_json()
-            && let Err(error) = self.gate.load_tokens(&shared)
-        {
-            tracing::error!(%error, "cannot use the tokens of the other instances");
         }
     }
 }
@@ -814,7 +1052,10 @@ pub async fn look(address: &Address) -> Result<ClusterInfo, ServerError> {
 
 /// What the database says of the instances and of what they share.
 async fn seen(link: &Link) -> Result<ClusterInfo, Unanswered> {
-    let shard = link.shard(SHARD).await?;
+    let mut shards = Vec::new();
+    for number in 0..link.shard_count().await? {
+        shards.push((number, link.shard(number.into()).await?));
+    }
     let instances = link.instances().await?;
     let replication = match link.replication().await? {
         Replication::None => loxley_api::Replication::None,
@@ -823,15 +1064,33 @@ async fn seen(link: &Link) -> Result<ClusterInfo, Unanswered> {
     };
     // Not every database that speaks the protocol knows, or tells everybody.
     let replicas = link.replicas().await.unwrap_or_default();
-    let is_held = !shard.left.is_zero();
-    let holds = |id: u64| is_held && shard.holder == Some(id);
-    let holder = instances.iter().find(|one| holds(one.id));
-    let holder = holder.map(|one| one.name.clone());
+    let holds = |id: u64, shard: &ShardState| !shard.left.is_zero() && shard.holder == Some(id);
+    let shards: Vec<ShardInfo> = shards
+        .iter()
+        .map(|(number, shard)| {
+            let holder = instances.iter().find(|one| holds(one.id, shard));
+            let left = shard.left.as_secs_f64();
+            ShardInfo {
+                shard: u32::from(*number),
+                epoch: shard.epoch,
+                holder: holder.map(|one| one.name.clone()),
+                lease_left_sec: (left > 0.0).then_some(left),
+                journal_position: shard.next,
+                lag_groups: Some(shard.next.saturating_sub(shard.snapshot.unwrap_or(0))),
+                commit_sec: None,
+                agents: None,
+            }
+        })
+        .collect();
+    let serves = |name: &str| {
+        let mut holders = shards.iter().map(|shard| shard.holder.as_deref());
+        holders.any(|holder| holder == Some(name))
+    };
     let mut instances: Vec<InstanceInfo> = instances
         .into_iter()
         .map(|one| InstanceInfo {
             state: match one.silent {
-                _ if holds(one.id) => InstanceState::Serving,
+                _ if serves(&one.name) => InstanceState::Serving,
                 silent if silent < GONE => InstanceState::Standby,
                 _ => InstanceState::Silent,
             },
@@ -849,16 +1108,7 @@ async fn seen(link: &Link) -> Result<ClusterInfo, Unanswered> {
     });
     Ok(ClusterInfo {
         instances,
-        shards: vec![ShardInfo {
-            shard: SHARD as u32,
-            epoch: shard.epoch,
-            holder,
-            lease_left_sec: is_held.then_some(shard.left.as_secs_f64()),
-            journal_position: shard.next,
-            lag_groups: Some(shard.next.saturating_sub(shard.snapshot.unwrap_or(0))),
-            commit_sec: None,
-            agents: None,
-        }],
+        shards,
         replication: Some(replication),
         replicas: replicas
             .into_iter()
