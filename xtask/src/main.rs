@@ -103,6 +103,11 @@ const STEPS: &[Step] = &[
         run: unit,
     },
     Step {
+        name: "mutants",
+        about: "small bugs put into the deciding core, one after the other: the tests find them; long: hundreds of them",
+        run: mutants,
+    },
+    Step {
         name: "fuzz",
         about: "what strangers send, for some seconds each",
         run: fuzz::quick,
@@ -313,6 +318,18 @@ fn unit(suite: &Suite) -> Result<()> {
         "--test",
         "otlp",
     ])
+}
+
+/// The bugs that somebody wrote down and a few that nobody did, all in one build (mutants/src/main.rs).
+fn mutants(suite: &Suite) -> Result<()> {
+    let mut command = suite.command("cargo");
+    command.args(["run", "--quiet", "--locked"]);
+    command.args(["--manifest-path", "mutants/Cargo.toml", "--"]);
+    if !suite.long {
+        command.arg("--quick");
+    }
+    command.env("CARGO_TARGET_DIR", suite.root.join("target"));
+    finish(command)
 }
 
 /// Alone on the machine: what is checked does not depend on time, but how much is found does.

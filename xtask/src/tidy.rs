@@ -127,10 +127,18 @@ pub(crate) fn check(suite: &Suite) -> Result<()> {
     for entry in fs::read_dir(crates.join("policy/src"))? {
         let path = entry?.path();
         let source = fs::read_to_string(&path)?;
-        let assigns = source.contains("actions.push(Action::Assign");
+        let code = source.lines().map(str::trim_start);
+        let mut code = code.filter(|line| !line.starts_with("//"));
+        let assigns = code.any(|line| line.contains("Action::Assign"));
         if assigns && path.file_name().is_none_or(|name| name != "settle.rs") {
             problems.push(format!(
                 "only crates/policy/src/settle.rs may give tasks to agents, not {}",
+                path.display()
+            ));
+        }
+        for (name, length) in long_functions(&source) {
+            problems.push(format!(
+                "{name} in {} has {length} lines, and {FUNCTION_MAX} are the most",
                 path.display()
             ));
         }
@@ -140,6 +148,37 @@ pub(crate) fn check(suite: &Suite) -> Result<()> {
     } else {
         bail!("{}", problems.join("\n"))
     }
+}
+
+/// So long a function of the core may be: one that can be seen whole is easier to trust.
+const FUNCTION_MAX: usize = 100;
+
+/// The functions of a formatted source that are longer than that, by name.
+fn long_functions(source: &str) -> Vec<(&str, usize)> {
+    let lines: Vec<&str> = source.lines().collect();
+    let begins = lines.iter().enumerate().filter_map(|(at, line)| {
+        let code = line.trim_start();
+        let (before, name) = code.split_once("fn ")?;
+        let is_head = before
+            .split_whitespace()
+            .all(|word| word.starts_with("pub") || ["const", "unsafe", "async"].contains(&word));
+        is_head.then(|| (at, name, &line[..line.len() - code.len()]))
+    });
+    let long = begins.filter_map(|(at, name, indent)| {
+        let mut rest = lines[at..].iter();
+        let end = rest.position(|line| line.strip_prefix(indent) == Some("}"))?;
+        let name = name.split(['(', '<']).next().unwrap_or(name);
+        (end >= FUNCTION_MAX).then_some((name, end + 1))
+    });
+    long.collect()
+}
+
+#[test]
+fn a_long_function_is_seen() {
+    let body = "        1;\n".repeat(FUNCTION_MAX);
+    let source =
+        format!("    pub(crate) fn long(&self) {{\n{body}    }}\n    fn short() {{\n    }}\n");
+    assert_eq!(long_functions(&source), [("long", FUNCTION_MAX + 2)]);
 }
 
 /// The names under `[dependencies]` of a manifest, target-specific ones included, test-only not.

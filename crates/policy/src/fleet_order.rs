@@ -124,13 +124,16 @@ impl Scheduler {
         let this = &self.facts.tasks[task];
         let owner = self.derived.fleet.hand(this.agent);
         let class = self.facts.admission_class_of(this).capability;
-        // An urgent one stays if its own agent can start it too.
-        let is_free =
-            !self.is_protected(this.priority) || (self.may_rescue() && !self.is_idle(this.agent));
+        let is_free = !self.is_protected(this.priority)
+            || (self.may_rescue() && !self.could_start(this.agent, this.admission_class));
         is_free
             && !self.keeps_first(task, agent, this.agent)
             && owner.queue.len() > self.robbed_above()
             && self.has_room_for_loot(agent)
             && self.is_capable(class, self.facts.agents[agent].cohort)
+    }
+    /// Whether an agent could start a task of this class of its own queue now. Then an urgent one stays there.
+    fn could_start(&self, agent: AgentRef, class: AdmissionClassRef) -> bool {
+        self.is_idle(agent) && self.bar(agent, class, Shares::Ignored).is_none()
     }
 }

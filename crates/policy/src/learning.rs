@@ -21,13 +21,14 @@ use crate::{Action, Matching, Report, Scheduler};
 const STEP: f64 = 0.2;
 
 impl Scheduler {
-    /// Learns from one outcome.
+    /// Learns from one outcome, and from how long it took if that was the whole task.
     pub(crate) fn learn(
         &mut self,
         task: TaskRef,
         agent: AgentRef,
         outcome: Outcome,
         took: Span,
+        is_whole: bool,
         actions: &mut Vec<Action>,
     ) {
         let this = &self.facts.tasks[task];
@@ -39,13 +40,14 @@ impl Scheduler {
         if succeeded {
             record.completed += 1;
             record.successes += 1.0;
+            // What the agent is busy with counts here, whole or not.
             let mean = record.mean_duration.unwrap_or(took);
             record.mean_duration = Some(Span(approach(mean.0 as f64, took.0 as f64) as u64));
         } else {
             record.failed += 1;
             record.failures += 1.0;
         }
-        let speed = declared.filter(|_| succeeded && took > Span::ZERO);
+        let speed = declared.filter(|_| succeeded && is_whole && took > Span::ZERO);
         let speed = speed.map(|cost| (cost.0 as f64 / took.0 as f64).clamp(1e-3, 1e3));
         if let Some(speed) = speed {
             record.speed = learned_speed(record.speed, speed);

@@ -15,6 +15,7 @@ use crate::fleet::Change;
 use crate::marks::Handover;
 use crate::refs::{AgentRef, TaskRef};
 use crate::scheduler::report;
+use crate::tasks::State;
 use crate::{Action, CancelReason, Ending, Report, Scheduler};
 
 /// Which copy of a task a lease is for.
@@ -82,10 +83,11 @@ impl Scheduler {
         self.note_start(task, held, Span::ZERO);
         let agent = self.agent_holding(task, held);
         let (took, kind) = (self.ran_for(task, held), self.facts.tasks[task].kind);
+        let is_whole = self.ran_from_its_beginning(task);
         if outcome != Outcome::Failed(Failure::AgentLost) {
-            self.learn(task, agent, outcome, took, actions);
+            self.learn(task, agent, outcome, took, is_whole, actions);
         }
-        if outcome == Outcome::Succeeded {
+        if outcome == Outcome::Succeeded && is_whole {
             self.facts.classes.kind_at_mut(kind).durations.add(took);
             if self.facts.config.forecast.enabled {
                 let class = self.facts.tasks[task].admission_class;
@@ -121,6 +123,14 @@ impl Scheduler {
             Held::First => this.agent,
             Held::Copy => this.copy().expect("there is a copy").agent,
         }
+    }
+
+    /// Whether how long a task ran says how long it takes: what goes on from a checkpoint takes less.
+    fn ran_from_its_beginning(&self, task: TaskRef) -> bool {
+        let this = &self.facts.tasks[task];
+        let copied = this.extra.as_ref().is_some_and(|extra| extra.copied);
+        let keeps_checkpoints = self.facts.classes.kind_at(this.kind).spec.checkpoints;
+        !keeps_checkpoints || (this.attempts == 1 && !copied)
     }
 
     fn ran_for(&self, task: TaskRef, held: Held) -> Span {
@@ -276,14 +286,16 @@ impl Scheduler {
             self.facts.tallies.steal_succeeded();
         }
         let from = self.agent_holding(task, held);
+        let was_run = self.facts.tasks[task].state == State::Running;
         self.drop_lease(task, held);
         if self.facts.tasks[task].has_lease() {
             return; // The other copy goes on.
         }
-        // It was not run: this does not count as an attempt. What an agent gives up of its own accord
-        // goes elsewhere too.
-        let attempts = &mut self.facts.tasks[task].attempts;
-        *attempts = attempts.saturating_sub(1);
+        // What was not run does not count as an attempt. What an agent gives up of its own accord goes elsewhere too.
+        if !was_run {
+            let attempts = &mut self.facts.tasks[task].attempts;
+            *attempts = attempts.saturating_sub(1);
+        }
         self.marks.hand_over(Handover { task, from, thief });
     }
 

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use loxley_model::GroupId;
+use loxley_model::{GroupId, Priority};
 
 use crate::Scheduler;
 use crate::refs::{AgentRef, TaskRef};
@@ -17,8 +17,8 @@ pub(crate) struct Marks {
     ready: VecDeque<Ready>,
     handovers: Vec<Handover>,
     thief: Option<(AgentRef, bool)>,
-    /// Each agent is in here once.
-    agents: Vec<AgentRef>,
+    /// By the highest priority on their queues, the lowest first. One that is in here twice is looked at once.
+    agents: [Vec<AgentRef>; Priority::LEVELS],
     hungry: Vec<AgentRef>,
     groups: Vec<GroupId>,
     offered: ClassBits,
@@ -132,7 +132,10 @@ impl Marks {
                 let thief = self.thief.take();
                 thief.map(|(thief, onto_queue)| Step::Steal { thief, onto_queue })
             }
-            Kind::FillSlots => self.agents.pop().map(Step::FillSlots),
+            Kind::FillSlots => {
+                let mut levels = self.agents.iter_mut().rev();
+                levels.find_map(Vec::pop).map(Step::FillSlots)
+            }
             Kind::Feed => self.hungry.pop().map(Step::Feed),
             Kind::OpenGroup => self.groups.pop().map(Step::OpenGroup),
             Kind::Offer => Some(Step::Offer(core::mem::take(&mut self.offered))),
@@ -144,7 +147,7 @@ impl Marks {
         let is_done = match kind {
             Kind::Place => self.ready.is_empty(),
             Kind::HandOver => self.handovers.is_empty(),
-            Kind::FillSlots => self.agents.is_empty(),
+            Kind::FillSlots => self.agents.iter().all(Vec::is_empty),
             Kind::Feed => self.hungry.is_empty(),
             Kind::OpenGroup => self.groups.is_empty(),
             Kind::FillBacklog => self.backlogs.is_empty(),
@@ -163,6 +166,13 @@ impl Marks {
     pub(crate) fn steal(&mut self, thief: AgentRef, onto_queue: bool) {
         self.thief = Some((thief, onto_queue));
         self.set(Kind::Steal);
+    }
+
+    /// An agent may have room. Those with the most urgent work of their own are looked at first: what they cannot start
+    /// is then free for others, before these begin with something less urgent.
+    fn fill_slots(&mut self, agent: AgentRef, level: usize) {
+        self.agents[level].push(agent);
+        self.set(Kind::FillSlots);
     }
 
     pub(crate) fn feed(&mut self, agent: AgentRef) {
@@ -216,8 +226,8 @@ impl Scheduler {
         };
         let hand = self.derived.fleet.look(agent);
         if hand.room(this) > 0 && !core::mem::replace(&mut hand.is_marked, true) {
-            self.marks.agents.push(agent);
-            self.marks.set(Kind::FillSlots);
+            let level = hand.queue.top_level();
+            self.marks.fill_slots(agent, level);
         }
     }
 
@@ -237,14 +247,12 @@ impl Scheduler {
             self.marks.set(Kind::MakeWay);
         }
         // With its slots taken, it binds at most what comes first: that is as before, unless this one does.
-        if self.is_idle(agent)
-            || self
-                .derived
-                .fleet
-                .hand(agent)
-                .queue
-                .is_alone_on_top(priority)
-        {
+        let hand = self.derived.fleet.hand(agent);
+        let is_on_top = hand.queue.is_alone_on_top(priority);
+        if is_on_top && hand.is_marked {
+            // It has more urgent work than when it was marked: its turn comes sooner.
+            self.marks.fill_slots(agent, priority.index());
+        } else if is_on_top || self.is_idle(agent) {
             self.mark_agent(agent);
         }
     }

@@ -176,6 +176,11 @@ impl Queue {
         Priority::all().nth(index as usize)
     }
 
+    /// The index of the highest priority; that of the lowest if it is empty.
+    pub(crate) fn top_level(&self) -> usize {
+        self.occupied.checked_ilog2().unwrap_or(0) as usize
+    }
+
     /// Whether the one task of this priority comes before all others.
     pub(crate) fn is_alone_on_top(&self, priority: Priority) -> bool {
         self.highest_priority() == Some(priority) && self.top().is_some_and(Level::has_one)

@@ -10,7 +10,8 @@
 //!    anything is started, so that the most urgent are seen first.
 //! 2. Tasks that were given back go to whom they were asked back for.
 //! 3. Agents fill their free slots with what is theirs: the copy of a slow task if that is more urgent
-//!    than all they have, what the whole fleet should start next if that comes first, their own queue.
+//!    than all they have, what the whole fleet should start next if that comes first, their own queue. Those with the
+//!    most urgent work of their own begin: what they cannot start is then free for others.
 //! 4. Agents with slots still free take from others: by the rules of stealing; what users' shares kept
 //!    back; as a last resort what has moved often enough or is protected, since they can start it now
 //!    and its own agent cannot; then they ask for something back that lies in another agent's hands; then
@@ -145,8 +146,8 @@ impl Scheduler {
 
     /// Fills an agent's free slots with what is its own.
     fn fill_slots(&mut self, agent: AgentRef, actions: &mut Vec<Action>) {
-        self.derived.fleet.look(agent).is_marked = false;
-        if self.facts.agents.get(agent).is_none() {
+        let was_marked = core::mem::take(&mut self.derived.fleet.look(agent).is_marked);
+        if !was_marked || self.facts.agents.get(agent).is_none() {
             return;
         }
         let shares = self.shares();

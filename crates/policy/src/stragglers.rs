@@ -178,7 +178,7 @@ impl Scheduler {
             .time_limit
             .unwrap_or(Span::ZERO);
         let outcome = loxley_model::Outcome::Failed(Failure::TimeLimit);
-        self.learn(task, agent, outcome, took, actions);
+        self.learn(task, agent, outcome, took, false, actions);
         self.call_off(task, held, CancelReason::TimeLimit, actions);
         if !self.facts.tasks[task].has_lease() {
             self.attempt_failed(task, Failure::TimeLimit, actions);

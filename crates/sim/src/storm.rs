@@ -77,6 +77,7 @@ pub fn run<O: Observer>(seed: u64, observer: &mut O) -> Result<RunStatistics, St
         },
         unfinished: Vec::new(),
     })?;
+    all.0.0.learned(&outcome.speeds);
     match all.0.0.verdict(true) {
         Ok(()) => Ok(outcome.statistics),
         Err(violation) => Err(StormFailure {
@@ -120,6 +121,7 @@ pub fn setup(seed: u64) -> FleetSetup {
         is_calm: root.child("calm").chance(0.2),
         has_speeds: root.child("speeds").chance(0.5),
         declares_all: root.child("declares").chance(0.3),
+        boasts: root.child("boasts").chance(0.3),
         forecast: root.child("forecast"),
         rhythm: 0,
     };
@@ -165,6 +167,8 @@ struct Makers {
     has_speeds: bool,
     /// Whether the cost of every task is declared.
     declares_all: bool,
+    /// Whether agents are faster or slower than they say, also where nothing goes wrong and every cost is declared.
+    boasts: bool,
     forecast: Rng,
     /// Tasks come at multiples of this, where it is not 0.
     rhythm: Nanos,
@@ -236,6 +240,10 @@ impl Makers {
                 agent.spec.speed = 1.0;
             }
             agent.true_speed = agent.spec.speed;
+            if self.declares_all && self.boasts {
+                let mut truth = rng.numbered_child("truth", u64::from(id));
+                agent.true_speed *= 0.25 * (1.0 + truth.below(12) as f64);
+            }
             agent.failure = 0.0;
             agent.straggler = (0.0, 1.0);
         }

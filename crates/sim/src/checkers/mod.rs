@@ -11,6 +11,7 @@ mod ends_once;
 mod fallbacks;
 mod floor;
 mod idle;
+mod learning;
 mod liveness;
 mod memory;
 mod one_at_a_time;
@@ -30,6 +31,7 @@ pub use self::deadlines::Deadlines;
 pub use self::ends_once::EndsOnce;
 pub use self::fallbacks::Fallbacks;
 pub use self::idle::Idle;
+pub use self::learning::Learning;
 pub use self::liveness::Liveness;
 pub use self::memory::Memory;
 pub use self::one_at_a_time::OneAtATime;
@@ -131,6 +133,7 @@ pub struct FleetCheckers {
     idle: Option<Idle>,
     urgency: Option<Urgency>,
     shares: Option<Shares>,
+    learning: Option<Learning>,
 }
 
 impl FleetCheckers {
@@ -154,6 +157,14 @@ impl FleetCheckers {
             idle: Idle::new(setup, tasks),
             urgency: Urgency::new(setup, tasks),
             shares: Shares::new(setup, tasks),
+            learning: Learning::new(setup, tasks),
+        }
+    }
+
+    /// What the scheduler knew of each agent's speed at the end, if it knew it.
+    pub fn learned(&mut self, speeds: &[Option<f64>]) {
+        if let Some(learning) = &mut self.learning {
+            learning.learned(speeds);
         }
     }
 
@@ -170,6 +181,7 @@ impl FleetCheckers {
         self.idle.as_ref().map_or(Ok(()), Idle::verdict)?;
         self.urgency.as_ref().map_or(Ok(()), Urgency::verdict)?;
         self.shares.as_ref().map_or(Ok(()), Shares::verdict)?;
+        self.learning.as_ref().map_or(Ok(()), Learning::verdict)?;
         self.memory.as_ref().map_or(Ok(()), Memory::verdict)
     }
 }
@@ -187,6 +199,7 @@ impl Observer for FleetCheckers {
         self.idle.see(now, happening);
         self.urgency.see(now, happening);
         self.shares.see(now, happening);
+        self.learning.see(now, happening);
         self.memory.see(now, happening);
     }
 }

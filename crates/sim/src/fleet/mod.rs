@@ -56,6 +56,8 @@ pub struct FleetOutcome {
     pub tuning: Vec<(Time, Step)>,
     /// How often a forecast kept room on an agent, and how many queued tasks moved for it.
     pub kept_room: (u64, u64),
+    /// How fast each agent was known to be at the end, where it was known then.
+    pub speeds: Vec<Option<f64>>,
 }
 
 /// Runs `setup` with `seed` until all tasks are over (or its time limit passes).
@@ -393,7 +395,10 @@ impl<'a, O: Observer> FleetWorld<'a, O> {
         (self.statistics.total_work, self.statistics.critical_path) = self.tasks.bounds(top_speed);
         self.statistics.makespan = self.now;
         self.statistics.workers = self.totals;
+        let ids = self.setup.agents.iter().map(|agent| agent.spec.id);
+        let statuses = ids.map(|id| self.scheduler.agent_status(id));
         FleetOutcome {
+            speeds: statuses.map(|status| Some(status?.speed)).collect(),
             statistics: self.statistics,
             unfinished,
             tuning: self.tuner.story().copied().collect(),

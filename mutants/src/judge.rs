@@ -1,0 +1,174 @@
+//! The test programs, and what they say of a mutant.
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+/// What a build came to.
+pub(crate) enum Built {
+    Programs(Vec<PathBuf>),
+    /// Files and lines that do not compile.
+    Errors(Vec<(String, RangeInclusive<usize>)>),
+}
+
+/// A test program.
+pub(crate) struct Judge {
+    name: String,
+    program: PathBuf,
+    folder: PathBuf,
+    /// How long it may take: what takes longer has run into a loop without an end.
+    limit: Duration,
+}
+
+pub(crate) enum Verdict {
+    /// By which program.
+    Found(String),
+    Alive,
+}
+
+/// Storms of a whole run; a quick one does without.
+const STORMS: &str = "0..120";
+
+/// Test programs that take too long for a quick run.
+const LONG: &[&str] = &["any_sequence"];
+
+pub(crate) fn build(root: &Path, tree: &Path, quick: bool) -> Result<Built> {
+    let mut command = Command::new("cargo");
+    command.args(["test", "--no-run", "--message-format=json", "--quiet"]);
+    command.args([
+        "-p",
+        "loxley-policy",
+        "-p",
+        "loxley-driver",
+        "--lib",
+        "--tests",
+    ]);
+    if quick {
+        // Built once and run for a few seconds: not worth its optimization.
+        for package in ["balance", "policy"] {
+            let level = format!("profile.dev.package.loxley-{package}.opt-level=0");
+            command.args(["--config", &level]);
+        }
+    } else {
+        command.args(["-p", "loxley-sim", "--test", "seeds"]);
+    }
+    let output = command
+        .current_dir(tree)
+        .env("CARGO_TARGET_DIR", root.join("target"))
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot start cargo")?;
+    let (mut programs, mut errors) = (Vec::new(), Vec::new());
+    for line in String::from_utf8(output.stdout)?.lines() {
+        let message: Value = serde_json::from_str(line)?;
+        let told = &message["message"];
+        if message["profile"]["test"] == true
+            && let Some(program) = message["executable"].as_str()
+        {
+            let is_long = LONG.iter().any(|name| program.contains(name));
+            if !(quick && is_long) {
+                programs.push(PathBuf::from(program));
+            }
+        } else if told["level"] == "error" {
+            // Where it is, and where what is there comes from.
+            errors.extend(
+                told["spans"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .flat_map(places),
+            );
+            if errors.is_empty() {
+                eprintln!("{}", told["rendered"].as_str().unwrap_or_default());
+            }
+        }
+    }
+    if output.status.success() {
+        return Ok(Built::Programs(programs));
+    }
+    ensure!(!errors.is_empty(), "the build failed");
+    Ok(Built::Errors(errors))
+}
+
+fn places(span: &Value) -> Vec<(String, RangeInclusive<usize>)> {
+    let mut places = Vec::new();
+    let mut span = span;
+    while let Some(file) = span["file_name"].as_str() {
+        let line = |name: &str| span[name].as_u64().unwrap_or(0) as usize;
+        places.push((file.to_owned(), line("line_start")..=line("line_end")));
+        span = &span["expansion"]["span"];
+    }
+    places
+}
+
+/// Runs all programs with no mutant on: they must pass, and say how long they take.
+pub(crate) fn baseline(programs: Vec<PathBuf>, tree: &Path) -> Result<Vec<Judge>> {
+    let mut judges = Vec::new();
+    for program in programs {
+        let file = program.file_stem().unwrap_or_default().to_string_lossy();
+        let name = file
+            .rsplit_once('-')
+            .map_or(&*file, |(name, _)| name)
+            .to_owned();
+        let package = match name.as_str() {
+            "loxley_driver" => "driver",
+            "seeds" => "sim",
+            _ => "policy",
+        };
+        let mut judge = Judge {
+            folder: tree.join("crates").join(package),
+            limit: Duration::from_secs(600),
+            program,
+            name,
+        };
+        let start = Instant::now();
+        ensure!(passes(&judge, 0)?, "{} fails with no mutant", judge.name);
+        judge.limit = start.elapsed() * 8 + Duration::from_secs(10);
+        judges.push(judge);
+    }
+    judges.sort_by_key(|judge| judge.limit);
+    Ok(judges)
+}
+
+pub(crate) fn try_one(judges: &[Judge], number: usize) -> Result<Verdict> {
+    for judge in judges {
+        if !passes(judge, number)? {
+            return Ok(Verdict::Found(judge.name.clone()));
+        }
+    }
+    Ok(Verdict::Alive)
+}
+
+fn passes(judge: &Judge, number: usize) -> Result<bool> {
+    let mut command = Command::new(&judge.program);
+    if judge.name == "seeds" {
+        command.arg("every_task_ends_once_in_every_storm");
+    }
+    let mut child = command
+        .current_dir(&judge.folder)
+        .env("LOXLEY_MUTANT", number.to_string())
+        .env("LOXLEY_STORMS", STORMS)
+        .env("PROPTEST_RNG_SEED", "20")
+        .env("PROPTEST_MAX_SHRINK_ITERS", "0")
+        .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("cannot start {}", judge.program.display()))?;
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.success());
+        }
+        if start.elapsed() > judge.limit {
+            child.kill()?;
+            child.wait()?;
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
