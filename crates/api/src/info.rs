@@ -306,6 +306,18 @@ impl AgentState {
     }
 }
 
+/// How an agent does at a kind of work.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AgentKind {
+    /// The name of the work, the function or the command; where no job that is not over has such work, its number.
+    pub kind: String,
+    /// Successes over outcomes, recent ones counting more.
+    pub success_rate: f64,
+    /// Its speed, as learned; 1 runs a task in its expected cost.
+    pub speed: f64,
+}
+
 /// An agent. Names of the figures as published.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -335,6 +347,9 @@ pub struct AgentInfo {
     pub zone: Option<String>,
     /// Its speed, as learned; 1 runs a task in its expected cost.
     pub speed: f64,
+    /// Kinds of work at which it is known to do better or worse, or to be faster or slower, than at everything.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<AgentKind>,
     /// Tasks on its queue.
     pub queue_length: u64,
     /// Tasks it has in hand, started or about to be.

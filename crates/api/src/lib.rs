@@ -48,10 +48,10 @@ pub use figures::{BalanceFigure, Figures, PriorityWait, UserShare};
 pub use forecast::{ForecastInfo, WorkForecastInfo};
 pub use graph::{GraphNode, JobGraph};
 pub use info::{
-    AgentInfo, AgentState, AttemptInfo, ClusterInfo, Explanation, FleetInfo, Health, InstanceInfo,
-    InstanceState, JobInfo, OutputTail, Page, Problem, PruneReport, PruneRequest, ReplicaInfo,
-    Replication, ServerInfo, Severity, ShardInfo, TaskCounts, TaskInfo, TaskState, TokenInfo,
-    Usage,
+    AgentInfo, AgentKind, AgentState, AttemptInfo, ClusterInfo, Explanation, FleetInfo, Health,
+    InstanceInfo, InstanceState, JobInfo, OutputTail, Page, Problem, PruneReport, PruneRequest,
+    ReplicaInfo, Replication, ServerInfo, Severity, ShardInfo, TaskCounts, TaskInfo, TaskState,
+    TokenInfo, Usage,
 };
 pub use loxley_model::{DependencyFailure, JobState, Rerun, Unplaceable};
 pub use mark::{MarkFilter, Marks};

@@ -7,11 +7,12 @@ use loxley_driver::AtServer;
 use loxley_driver::explain_text::{
     self, failure_word, problem_message, problem_remedies, problem_word,
 };
-use loxley_model::{AgentId, Failure, JobId, SkillId, TaskId, Time};
+use loxley_model::{AgentId, Failure, JobId, SkillId, TaskId, Time, WorkKey};
 use loxley_policy::{AgentStatus, Liveness, Place};
 use loxley_template::Filling;
 
 use crate::jobs::{Job, Phase, Spot};
+use crate::names;
 use crate::run_figures::{self, Counted};
 use crate::state::State;
 
@@ -201,6 +202,7 @@ impl State {
             },
             zone: record.zone.clone(),
             speed: status.speed,
+            kinds: self.kinds_of(id),
             queue_length: status.queue_length as u64,
             started: self.started(id),
             has_current_task: status.has_current_task,
@@ -214,6 +216,30 @@ impl State {
             notes: Vec::new(),
             heard_unix_ms: Some(self.unix_ms(agent.heard)),
         })
+    }
+
+    /// The kinds of work at which an agent does otherwise than at everything, by name.
+    fn kinds_of(&self, agent: AgentId) -> Vec<api::AgentKind> {
+        let kinds = self.driver.scheduler().kinds_of(agent).into_iter();
+        kinds
+            .map(|kind| api::AgentKind {
+                kind: kind
+                    .work
+                    .map(|work| self.work_name(work))
+                    .unwrap_or_default(),
+                success_rate: kind.success_rate,
+                speed: kind.speed,
+            })
+            .collect()
+    }
+
+    /// What the work is called in some job that is not over.
+    fn work_name(&self, work: WorkKey) -> String {
+        let open = self.jobs.iter().flat_map(|job| &job.request.tasks);
+        let mut names = open
+            .filter(|task| names::work(task) == work)
+            .map(names::work_name);
+        names.next().unwrap_or_else(|| format!("work {:x}", work.0))
     }
 
     /// How many tasks an agent has started, of those that it has in hand.

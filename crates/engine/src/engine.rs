@@ -7,7 +7,7 @@ use loxley_api::{
     JobRequest, TaskInfo, TaskRequest, TuningInfo, UserInfo,
 };
 use loxley_journal::{Group, Journal};
-use loxley_model::{AgentId, JobId, JobState, Lease, Outcome, Span, TaskId, Time};
+use loxley_model::{AgentId, JobId, JobState, Lease, Outcome, Span, TaskId, Time, WorkKey};
 use loxley_policy::{Config, Scheduler, Vitals};
 
 use crate::api_view::RunningTask;
@@ -504,6 +504,12 @@ impl Engine {
     #[must_use]
     pub fn task_info(&self, task: TaskId) -> Option<TaskInfo> {
         self.state.task_info(task)
+    }
+
+    /// Which kind of work a task is, if its job is not over.
+    #[must_use]
+    pub fn work_of(&self, task: TaskId) -> Option<WorkKey> {
+        self.state.jobs.spot(task)?.part.kind.work
     }
 
     /// Why a task that is not over is where it is.

@@ -72,6 +72,15 @@ pub(crate) fn work(task: &TaskRequest) -> WorkKey {
     }
 }
 
+/// What a person would call that work.
+pub(crate) fn work_name(task: &TaskRequest) -> String {
+    match (&task.kind, &task.run) {
+        (Some(kind), _) => kind.trim().to_owned(),
+        (None, Work::Function(function)) => function.name.clone(),
+        (None, Work::Command(command)) => command.words.join(" "),
+    }
+}
+
 /// When the scheduler gives a task up. An agent ends a process itself, on time, and tells how it ended, after a
 /// grace of two seconds at the latest: then the scheduler is there for agents that do not. Nobody can end a
 /// function, so there it is the one who says that the time is over.

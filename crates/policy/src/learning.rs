@@ -10,7 +10,7 @@ use loxley_model::{Outcome, SkillId, Span, Time};
 
 use crate::agents::{Agents, Breaker, Record};
 use crate::facts::Facts;
-use crate::kind_outcomes::UNTROUBLED;
+use crate::kind_outcomes::Seen;
 use crate::refs::{AgentRef, ClassRef, TaskRef};
 use crate::scheduler::report;
 use crate::timers::Alarm;
@@ -52,12 +52,12 @@ impl Scheduler {
         if let Some(speed) = speed {
             record.speed = learned_speed(record.speed, speed);
         }
-        self.note_outcome_of_kind(task, agent, succeeded);
-        let record = &mut self.facts.agents[agent].record;
-        // Only the earliest finish asks how fast an agent is at a single skill. Without it, there is
-        // mostly nothing to be learned of single skills.
+        // Only the earliest finish asks how fast an agent is at a single skill or kind of work. Without it, there is
+        // mostly nothing to be learned of these.
         let matching = self.facts.config.capabilities.matching_strategy;
         let speed = speed.filter(|_| matching == Matching::EarliestFinish);
+        self.note_outcome_of_kind(task, agent, succeeded, speed);
+        let record = &mut self.facts.agents[agent].record;
         let teaches_nothing = succeeded && speed.is_none() && !record.is_troubled;
         record.is_troubled |= !succeeded;
         let class = self.facts.tasks[task].admission_class;
@@ -96,9 +96,14 @@ impl Scheduler {
     }
 
     /// Notes how an agent did at a kind of work, where that says more than how it does at everything.
-    fn note_outcome_of_kind(&mut self, task: TaskRef, agent: AgentRef, succeeded: bool) {
+    fn note_outcome_of_kind(
+        &mut self,
+        task: TaskRef,
+        agent: AgentRef,
+        succeeded: bool,
+        speed: Option<f64>,
+    ) {
         let kind = self.facts.tasks[task].kind;
-        let is_troubled = self.facts.agents[agent].record.success_rate() < UNTROUBLED;
         let half_life = self.facts.config.learning.half_life;
         let Facts {
             classes,
@@ -106,11 +111,15 @@ impl Scheduler {
             now,
             ..
         } = &mut self.facts;
+        let record = &agents[agent].record;
+        let seen = Seen {
+            succeeded,
+            speed,
+            whole_speed: record.speed,
+            whole_success: record.success_rate(),
+        };
         let outcomes = &mut classes.kind_at_mut(kind).outcomes;
-        let lists = !succeeded || is_troubled;
-        if lists || !outcomes.is_empty() {
-            outcomes.add(agents, agent, succeeded, lists, (*now, half_life));
-        }
+        outcomes.add(agents, agent, seen, (*now, half_life));
     }
 
     fn suspend(&mut self, agent: AgentRef, skill: SkillId, actions: &mut Vec<Action>) {
@@ -250,7 +259,7 @@ fn has_now(agents: &Agents, agent: AgentRef, skill: SkillId) -> bool {
 /// What is known of a speed after one more task: at most a seventh more or less. One cost that was declared ten times too
 /// high must not make an agent look three times as fast. Up and down count alike, as factors: else an agent whose tasks
 /// take longer and shorter than expected in turns would seem to get faster all the time.
-fn learned_speed(known: f64, seen: f64) -> f64 {
+pub(crate) fn learned_speed(known: f64, seen: f64) -> f64 {
     const FACTOR_MAX: f64 = 1.75;
     let factor = |times: f64| 1.0 + (times.min(FACTOR_MAX) - 1.0) * STEP;
     if seen >= known {

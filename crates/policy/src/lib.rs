@@ -74,6 +74,7 @@ pub use kept_room::ForecastState;
 pub use scheduler::Scheduler;
 pub use self_tuning::{Bounds, SelfTuning};
 pub use view::{
-    AgentLoad, AgentStatus, Counts, Explanation, Liveness, Metrics, Obstacle, Place, Problem,
-    ProblemKind, Remedy, Severity, TaskStatus, UserStatus, UtilizationSample, WorkForecast,
+    AgentLoad, AgentStatus, Counts, Explanation, KindStatus, Liveness, Metrics, Obstacle, Place,
+    Problem, ProblemKind, Remedy, Severity, TaskStatus, UserStatus, UtilizationSample,
+    WorkForecast,
 };

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use loxley_model::{GroupId, Priority};
+use loxley_model::{GroupId, Priority, ZoneId};
 
 use crate::Scheduler;
 use crate::refs::{AgentRef, TaskRef};
@@ -22,6 +22,8 @@ pub(crate) struct Marks {
     hungry: Vec<AgentRef>,
     groups: Vec<GroupId>,
     offered: ClassBits,
+    /// The zone of the agent that the first of them came to.
+    offered_near: Option<ZoneId>,
     backlogs: Vec<AgentRef>,
     urgent: Vec<TaskRef>,
 }
@@ -44,7 +46,7 @@ pub(crate) enum Step {
     /// A group has a place that came free.
     OpenGroup(GroupId),
     /// Tasks of these classes came to queues: whoever is idle may take them.
-    Offer(ClassBits),
+    Offer(ClassBits, Option<ZoneId>),
     /// Another task may be asked back.
     AskBack,
     /// Something that kept tasks from starting is gone: whoever has room looks again.
@@ -138,7 +140,10 @@ impl Marks {
             }
             Kind::Feed => self.hungry.pop().map(Step::Feed),
             Kind::OpenGroup => self.groups.pop().map(Step::OpenGroup),
-            Kind::Offer => Some(Step::Offer(core::mem::take(&mut self.offered))),
+            Kind::Offer => {
+                let classes = core::mem::take(&mut self.offered);
+                Some(Step::Offer(classes, self.offered_near.take()))
+            }
             Kind::AskBack => Some(Step::AskBack),
             Kind::LookAgain => Some(Step::LookAgain),
             Kind::FillBacklog => self.backlogs.pop().map(Step::FillBacklog),
@@ -242,6 +247,9 @@ impl Scheduler {
             offered |= self.derived.fleet.hand(agent).queue.any_classes();
         }
         self.marks.offer(offered);
+        if self.marks.offered_near.is_none() {
+            self.marks.offered_near = self.derived.fleet.hand(agent).zone;
+        }
         if self.derived.fleet.hand(agent).unstarted > 0 && self.is_urgent(priority) {
             self.marks.urgent.push(task);
             self.marks.set(Kind::MakeWay);

@@ -5,8 +5,11 @@ use alloc::vec::Vec;
 use loxley_model::{AgentId, Span, TaskId, Time};
 
 use crate::config::MetricsRules;
+use crate::refs::KindRef;
 use crate::tasks::State;
-use crate::view::{AgentLoad, AgentStatus, Counts, Metrics, UserStatus, UtilizationSample};
+use crate::view::{
+    AgentLoad, AgentStatus, Counts, KindStatus, Metrics, UserStatus, UtilizationSample,
+};
 use crate::{Ending, Scheduler};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -263,6 +266,25 @@ impl Scheduler {
             liveness: agent.liveness,
             speed: agent.record.speed,
         })
+    }
+
+    /// The kinds of work at which an agent is known to do otherwise than at everything. Looks at all kinds.
+    #[must_use]
+    pub fn kinds_of(&self, agent: AgentId) -> Vec<KindStatus> {
+        let Some(agent) = self.derived.fleet.find(agent) else {
+            return Vec::new();
+        };
+        let record = &self.facts.agents[agent].record;
+        let kinds = (0..self.facts.classes.kind_count()).map(KindRef::new);
+        let kinds = kinds.filter_map(|kind| {
+            let success = self.facts.success_at(kind, agent, record.success_rate())?;
+            Some(KindStatus {
+                work: self.facts.classes.kind_at(kind).spec.work,
+                success_rate: success,
+                speed: self.facts.speed_at(kind, agent).unwrap_or(record.speed),
+            })
+        });
+        kinds.collect()
     }
 
     /// The state of every agent, in the order of their ids.

@@ -344,6 +344,7 @@ impl Scheduler {
         fleet.best_keys(&self.facts);
         let mut errand = Errand::new(&self.facts, fleet, task, class);
         errand.ask_holder(capable);
+        errand.ask_listed(capable);
         errand.ask_promising(&fleet.promising(errand.cost, capable));
         let (finish, agent) = errand.best?;
         Some((agent, Reason::EarliestFinish(self.facts.now + finish)))
@@ -422,8 +423,8 @@ struct Errand<'a> {
     of_each: u32,
     /// Whether those of a group are about equally fast.
     alike: bool,
-    /// Whether agents are known to do well or badly at this kind of work, and that counts.
-    knows_success: bool,
+    /// Whether some agents are known to do better or worse at this kind of work than at everything, or faster or slower.
+    knows_kind: bool,
     /// The earliest finish so far.
     best: Option<(Span, AgentRef)>,
 }
@@ -436,7 +437,7 @@ impl<'a> Errand<'a> {
             (holder.and_then(|id| fleet.find(*id)), locality.transfer)
         });
         let outcomes = &facts.classes.kind_at(this.kind).outcomes;
-        let knows_success = facts.config.capabilities.consider_history && !outcomes.is_empty();
+        let knows_kind = !outcomes.is_empty();
         Self {
             facts,
             fleet,
@@ -445,28 +446,38 @@ impl<'a> Errand<'a> {
             skills: &facts.classes.class_at(class).skills,
             data,
             looks: if many { LOOKS_MAX_OF_MANY } else { LOOKS_MAX },
-            of_each: if many && !knows_success {
-                1
-            } else {
-                CANDIDATES
-            },
+            of_each: if many && !knows_kind { 1 } else { CANDIDATES },
             alike: true,
-            knows_success,
+            knows_kind,
             best: None,
         }
     }
 
     /// Whoever has the data is asked, however long its queue is.
     fn ask_holder(&mut self, capable: &[(CohortRef, i64)]) {
-        let Some((Some(holder), _)) = self.data else {
-            return;
-        };
-        let cohort = self.facts.agents[holder].cohort;
+        if let Some((Some(holder), _)) = self.data {
+            self.ask_one(holder, capable);
+        }
+    }
+
+    /// So is whoever is known to do this kind of work otherwise than the others of its group: few, of each kind.
+    fn ask_listed(&mut self, capable: &[(CohortRef, i64)]) {
+        let kind = self.facts.tasks[self.task].kind;
+        let outcomes = &self.facts.classes.kind_at(kind).outcomes;
+        let looks = self.looks;
+        for agent in outcomes.agents(&self.facts.agents) {
+            self.ask_one(agent, capable);
+        }
+        self.looks = looks;
+    }
+
+    fn ask_one(&mut self, agent: AgentRef, capable: &[(CohortRef, i64)]) {
+        let cohort = self.facts.agents[agent].cohort;
         let share = capable.iter().find(|(capable, _)| *capable == cohort);
         if let Some((_, skill_match)) = share
-            && self.fleet.takes_part(self.facts, holder, cohort)
+            && self.fleet.takes_part(self.facts, agent, cohort)
         {
-            self.ask(holder, *skill_match);
+            self.ask(agent, *skill_match);
         }
     }
 
@@ -479,7 +490,7 @@ impl<'a> Errand<'a> {
                 continue; // Nobody there would be done earlier, even if it could begin at once.
             }
             let queues = self.ask_best_of(group.at, group.skill_match);
-            let is_plain = self.data.is_none() && !self.knows_success;
+            let is_plain = self.data.is_none() && !self.knows_kind;
             if queues == Queues::Long && are_known && is_plain {
                 return;
             }
@@ -512,11 +523,16 @@ impl<'a> Errand<'a> {
         Queues::Short
     }
 
-    /// What is known of an agent's success at this kind of work, where that counts.
-    fn success_at(&self, agent: AgentRef) -> Option<f64> {
+    /// What is known of an agent's success and speed at this kind of work, where that counts.
+    fn known_at_kind(&self, agent: AgentRef) -> (Option<f64>, Option<f64>) {
+        if !self.knows_kind {
+            return (None, None);
+        }
         let kind = self.facts.tasks[self.task].kind;
-        let known = self.facts.success_at(kind, agent, 1.0);
-        known.filter(|_| self.knows_success)
+        let success = self.facts.success_at(kind, agent, 1.0);
+        let counts = self.facts.config.capabilities.consider_history;
+        let speed = self.facts.speed_at(kind, agent);
+        (success.filter(|_| counts), speed)
     }
 
     /// Reckons when an agent would have finished the task. Returns whether it could begin at once and nothing is known
@@ -534,16 +550,16 @@ impl<'a> Errand<'a> {
         };
         let share = skill_match as f64 / MILLION as f64;
         // Who fails at this kind of work has to try more often.
-        let success = self.success_at(agent);
-        let speed = this.record.speed_for(self.skills) * share * (1.0 - this.throttle);
-        let speed = speed * success.unwrap_or(1.0);
+        let (success, speed) = self.known_at_kind(agent);
+        let speed = speed.unwrap_or_else(|| this.record.speed_for(self.skills));
+        let speed = speed * share * (1.0 - this.throttle) * success.unwrap_or(1.0);
         let run = self.cost.mul_f64(1.0 / speed.max(1e-6));
         let wait = expected_wait(self.facts, self.fleet.hand(agent), this, self.task);
         let finish = Span(wait).saturating_add(run).saturating_add(transfer);
         if self.best.is_none_or(|(other, _)| finish < other) {
             self.best = Some((finish, agent));
         }
-        wait == 0 && success.is_none()
+        wait == 0 && !self.knows_kind
     }
 }
 

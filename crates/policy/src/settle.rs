@@ -24,7 +24,7 @@
 
 use alloc::vec::Vec;
 
-use loxley_model::{GroupId, Priority};
+use loxley_model::{GroupId, Priority, ZoneId};
 
 use crate::admission::Shares;
 use crate::cache_warm::FEW_AGENTS;
@@ -50,7 +50,7 @@ impl Scheduler {
                 Step::FillSlots(agent) => self.fill_slots(agent, actions),
                 Step::Feed(agent) => self.feed(agent, actions),
                 Step::OpenGroup(group) => self.group_has_room(group),
-                Step::Offer(classes) => self.offer(classes, actions),
+                Step::Offer(classes, near) => self.offer(classes, near, actions),
                 Step::AskBack => self.ask_back_for_idle(actions),
                 Step::LookAgain => {
                     for agent in self.derived.fleet.roomy(&self.facts) {
@@ -194,25 +194,24 @@ impl Scheduler {
             || self.steal(agent, Theft::LastResort, Shares::Ignored, actions)
     }
 
-    /// Tasks came to queues: agents that were idle before may take them.
-    fn offer(&mut self, offered: ClassBits, actions: &mut Vec<Action>) {
+    /// Tasks came to queues: agents that were idle before may take them, those in the zone of the first one before others.
+    fn offer(&mut self, offered: ClassBits, near: Option<ZoneId>, actions: &mut Vec<Action>) {
         if self.derived.counts.queued == 0 || self.derived.fleet.idle_count(&self.facts) == 0 {
             return;
         }
-        for cohort in (0..self.facts.agents.cohorts().len()).map(CohortRef::new) {
-            for group in self.derived.fleet.groups(cohort) {
-                let mut from = 0;
-                while let Some((position, agent)) =
-                    self.derived.fleet.next_idle(&self.facts, group, from)
-                    && self.derived.appetite(&self.facts, group.cohort) & offered != 0
-                {
-                    from = position + 1;
-                    if self.take_from_others(agent, actions) {
-                        self.mark_agent(agent);
-                    } else if self.are_alike() {
-                        // What one of them may not have, none of them may.
-                        break;
-                    }
+        let [near, far] = self.groups_by_distance(near);
+        for group in near.into_iter().chain(far) {
+            let mut from = 0;
+            while let Some((position, agent)) =
+                self.derived.fleet.next_idle(&self.facts, group, from)
+                && self.derived.appetite(&self.facts, group.cohort) & offered != 0
+            {
+                from = position + 1;
+                if self.take_from_others(agent, actions) {
+                    self.mark_agent(agent);
+                } else if self.are_alike() {
+                    // What one of them may not have, none of them may.
+                    break;
                 }
             }
         }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use loxley_balance::Delay;
-use loxley_model::{AgentId, Priority, Span};
+use loxley_model::{AgentId, Priority, Span, ZoneId};
 use smallvec::SmallVec;
 
 use crate::admission::{Admission, Bar, Shares};
@@ -184,7 +184,7 @@ impl Scheduler {
             leaves,
         } = search;
         let mut left = LeftToFaster::default();
-        let [near, far] = self.groups_by_distance(thief);
+        let [near, far] = self.groups_by_distance(self.derived.fleet.hand(thief).zone);
         for (is_far, groups) in [(false, near), (true, far)] {
             if is_far && best.is_some() {
                 above = above.saturating_mul(FAR_FACTOR);
@@ -232,10 +232,9 @@ impl Scheduler {
         (best, spare)
     }
 
-    /// All groups of agents: those in the zone of an agent, and the others.
-    fn groups_by_distance(&self, agent: AgentRef) -> [SmallVec<[GroupRef; 4]>; 2] {
+    /// All groups of agents: those in a zone, and the others.
+    pub(crate) fn groups_by_distance(&self, home: Option<ZoneId>) -> [SmallVec<[GroupRef; 4]>; 2] {
         let fleet = &self.derived.fleet;
-        let home = fleet.hand(agent).zone;
         let mut groups = [SmallVec::new(), SmallVec::new()];
         for cohort in (0..self.facts.agents.cohorts().len()).map(CohortRef::new) {
             for group in fleet.groups(cohort) {
@@ -298,7 +297,7 @@ impl Scheduler {
         let appetite = self.appetite_of(thief);
         let (mut above, mut best) = (0_u32, None);
         let mut left = LeftToFaster::default();
-        let [near, far] = self.groups_by_distance(thief);
+        let [near, far] = self.groups_by_distance(self.derived.fleet.hand(thief).zone);
         for (is_far, groups) in [(false, near), (true, far)] {
             if is_far && best.is_some() {
                 above = above.saturating_mul(FAR_FACTOR);

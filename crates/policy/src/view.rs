@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use loxley_model::{
     AgentId, GroupId, JobId, Lease, Priority, Resources, SkillId, SkillSet, Span, TaskId, Time,
-    UserId,
+    UserId, WorkKey,
 };
 
 use crate::Reason;
@@ -122,6 +122,17 @@ pub struct AgentStatus {
     /// Whether it is heard and gets new work.
     pub liveness: Liveness,
     /// Its speed as learned from all its tasks; 1 runs a task in its expected cost.
+    pub speed: f64,
+}
+
+/// How an agent does at a kind of work, where that is known to differ from how it does at everything.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KindStatus {
+    /// Which work it is; nothing where tasks have only their requirements in common.
+    pub work: Option<WorkKey>,
+    /// Successes over outcomes at this kind, recent ones counting more.
+    pub success_rate: f64,
+    /// Its speed at this kind, as learned.
     pub speed: f64,
 }
 

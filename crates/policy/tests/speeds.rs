@@ -273,3 +273,85 @@ fn data_is_brought_only_where_that_is_sooner_than_waiting_for_who_has_it() {
         assert_eq!(at, Some(AgentId(expected)), "{transfer} s to bring it");
     }
 }
+
+/// Runs a task at an agent for so long.
+fn run_at(world: &mut World, agent: AgentId, mut task: TaskSpec, cost: Span, took: Span) {
+    task.cost = Some(cost);
+    let id = world.submit_onto(agent, task);
+    assert_eq!(holder(world, id), Some(agent), "it is idle");
+    let held = lease(world, id);
+    world.start(held);
+    world.advance(took);
+    world.finish(held);
+}
+
+#[test]
+fn what_goes_on_from_a_checkpoint_teaches_nothing_of_speeds() {
+    for keeps_checkpoints in [true, false] {
+        let mut world = world_of(Matching::EarliestFinish);
+        let (first, second) = (join(&mut world, 1, 1.0), join(&mut world, 2, 1.0));
+        let kind = TaskKind {
+            checkpoints: keeps_checkpoints,
+            ..TaskKind::default()
+        };
+        let mut task = world.new_task_of(kind, 3);
+        task.cost = Some(SECOND);
+        let id = world.submit_onto(first, task);
+        let (task, lease_of_first) = lease(&world, id);
+        world.start((task, lease_of_first));
+        world.advance(Span::from_millis(900));
+        // It gives it up, and another goes on with the tenth that is left.
+        world.handle(Input::TaskYielded {
+            task,
+            lease: lease_of_first,
+            yielded: true,
+        });
+        assert_eq!(holder(&world, id), Some(second));
+        let held = lease(&world, id);
+        world.start(held);
+        world.advance(Span::from_millis(100));
+        world.finish(held);
+        let speed = world.scheduler.agent_status(second).map(|it| it.speed);
+        assert_eq!(speed == Some(1.0), keeps_checkpoints, "{speed:?}");
+    }
+}
+
+#[test]
+fn how_fast_an_agent_is_at_a_kind_of_work_is_learned_shown_and_counts() {
+    let work = |name: u64| TaskKind {
+        work: Some(WorkKey(name)),
+        ..TaskKind::default()
+    };
+    let mut world = world_of(Matching::EarliestFinish);
+    // One has a device for the first kind of work, the other is a little faster at everything else.
+    let (device, plain) = (join(&mut world, 1, 1.0), join(&mut world, 2, 1.3));
+    for _ in 0..30 {
+        for (agent, kind, took) in [
+            (device, 1, 250),
+            (device, 2, 1_000),
+            (device, 2, 1_000),
+            (device, 2, 1_000),
+            (device, 2, 1_000),
+            (plain, 1, 770),
+            (plain, 2, 770),
+        ] {
+            let task = world.new_task_of(work(kind), 3);
+            run_at(&mut world, agent, task, SECOND, Span::from_millis(took));
+        }
+    }
+    let kinds = world.scheduler.kinds_of(device);
+    let known = kinds.iter().find(|kind| kind.work == Some(WorkKey(1)));
+    let known = known.expect("it is four times as fast there");
+    assert!((3.5..=4.5).contains(&known.speed), "{known:?}");
+    assert_eq!(world.scheduler.kinds_of(plain), []);
+    for (kind, wanted) in [(1, device), (2, plain)] {
+        let mut task = world.new_task_of(work(kind), 3);
+        task.cost = Some(SECOND);
+        let id = task.id;
+        world.submit(vec![task]);
+        assert_eq!(holder(&world, id), Some(wanted), "work {kind}");
+        let held = lease(&world, id);
+        world.start(held);
+        world.finish(held);
+    }
+}

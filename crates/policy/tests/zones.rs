@@ -98,6 +98,28 @@ fn who_is_idle_robs_its_own_zone_unless_another_has_more_than_twice_as_much() {
 }
 
 #[test]
+fn a_task_behind_others_is_offered_to_who_is_idle_in_its_zone_first() {
+    for home in [1, 7] {
+        let mut fleet = Fleet::new(|config| config.work_stealing.min_tasks_to_steal = 2);
+        for (agent, zone) in [(1, 7), (2, 1), (3, 7), (4, 1)] {
+            fleet.join(agent, Some(zone), |_| {});
+        }
+        let busy = if home == 1 { 2 } else { 1 };
+        let near = if home == 1 { 4 } else { 3 };
+        for idle in [3, 4] {
+            assert_eq!(fleet.ask(idle), None);
+        }
+        // One alone may not be taken; with the second, both idle ones could have one, and the near one is first.
+        fleet.fill(busy, 2);
+        let first = fleet.last.iter().find_map(|action| match action {
+            Action::Assign { agent, .. } => Some(*agent),
+            _ => None,
+        });
+        assert_eq!(first, Some(AgentId(near)), "zone {home}");
+    }
+}
+
+#[test]
 fn a_zone_changes_nothing_where_there_is_one_only() {
     let taken = |zone: Option<u32>| {
         let mut fleet = Fleet::new(|_| {});

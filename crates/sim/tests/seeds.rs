@@ -1,7 +1,10 @@
 //! Seeded storms over the real scheduler [X7]. A failure prints one line that reproduces it.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
+use loxley_balance::Rng;
+use loxley_sim::checkers::FleetCheckers;
 use loxley_sim::{EventLog, storm};
 
 /// Seeds that found something once, each with the sentence that explains it.
@@ -44,6 +47,20 @@ fn every_task_ends_once_in_every_storm() {
         200
     };
     sweep(asked_for().unwrap_or(0..count));
+}
+
+/// A claim that holds only where nothing goes wrong is worth nothing if there is always something that does.
+#[test]
+fn every_claim_is_checked_in_some_of_the_storms() {
+    let mut counts = BTreeMap::new();
+    for seed in 0..200 {
+        let setup = storm::setup(seed);
+        let tasks = setup.tasks(&Rng::new(seed));
+        for (claim, is_checked) in FleetCheckers::new(&setup, &tasks).conditional() {
+            *counts.entry(claim).or_insert(0) += u32::from(is_checked);
+        }
+    }
+    assert!(counts.values().all(|count| *count >= 3), "{counts:?}");
 }
 
 #[test]

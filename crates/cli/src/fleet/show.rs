@@ -212,6 +212,11 @@ pub(super) fn agent(out: &mut dyn Write, agent: &AgentInfo) -> io::Result<()> {
         .map(|(name, value)| format!("{name} {value:.2}"))
         .collect();
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let kinds = agent.kinds.iter().map(|kind| {
+        let success = percent(kind.success_rate);
+        format!("{}: success {success}, speed {:.2}", kind.kind, kind.speed)
+    });
+    let kinds: Vec<String> = kinds.collect();
     pairs(
         out,
         &[
@@ -226,6 +231,7 @@ pub(super) fn agent(out: &mut dyn Write, agent: &AgentInfo) -> io::Result<()> {
             ("has", needs(&agent.resources)),
             ("zone", agent.zone.clone().unwrap_or_default()),
             ("speed", format!("{:.2}", agent.speed)),
+            ("at kinds", kinds.join("; ")),
             ("queued", agent.queue_length.to_string()),
             ("running", running.join(",")),
             ("completed", agent.total_completed.to_string()),

@@ -1,9 +1,11 @@
 //! What is said at the end of a run.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
 use loxley_balance::{BalanceReport, Observations, QueueDepths, Sketch};
+use loxley_model::WorkKey;
 use serde_json::json;
 
 use super::halt::Tally;
@@ -28,6 +30,8 @@ pub(super) struct Summary {
     pub(super) busy_ns: Vec<u64>,
     pub(super) wall: Duration,
     pub(super) durations: Sketch,
+    /// The same for each kind of work: what is of another kind may well take longer.
+    pub(super) of_kind: BTreeMap<Option<WorkKey>, Sketch>,
     pub(super) depths: QueueDepths,
 }
 
@@ -49,6 +53,7 @@ impl Summary {
             busy_ns: vec![0; slots],
             wall: Duration::ZERO,
             durations: Sketch::default(),
+            of_kind: BTreeMap::new(),
             depths: QueueDepths::default(),
         }
     }
@@ -61,6 +66,7 @@ impl Summary {
             durations: &self.durations,
             queue_depths: &self.depths,
         })
+        .with_kinds(self.of_kind.values())
     }
 
     /// The report for a person.
@@ -122,5 +128,27 @@ impl Summary {
         }});
         serde_json::to_writer(&mut *to, &row).map_err(io::Error::from)?;
         writeln!(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loxley_balance::Verdict;
+
+    use super::*;
+
+    #[test]
+    fn a_long_task_of_another_kind_is_no_straggler() {
+        let mut summary = Summary::new(2, 2);
+        summary.wall = Duration::from_secs(5);
+        for (kind, tasks, nanos) in [(1, 12, 400_000_000), (2, 1, 4_000_000_000)] {
+            for _ in 0..tasks {
+                summary.durations.record(nanos);
+                let of_kind = summary.of_kind.entry(Some(WorkKey(kind))).or_default();
+                of_kind.record(nanos);
+            }
+        }
+        let ratio = summary.balance().straggler_ratio;
+        assert_eq!((ratio.value, ratio.verdict()), (Some(1.0), Verdict::Met));
     }
 }

@@ -64,7 +64,7 @@ pub(crate) struct World {
     last_lease: Lease,
     arrivals: u64,
     next_task: u64,
-    next_job: u64,
+    pub(crate) next_job: u64,
 }
 
 impl World {

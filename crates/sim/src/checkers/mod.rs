@@ -161,6 +161,19 @@ impl FleetCheckers {
         }
     }
 
+    /// Claims that do not hold of every fleet, and whether they are checked in this one.
+    #[must_use]
+    pub fn conditional(&self) -> [(&'static str, bool); 6] {
+        [
+            ("memory", self.memory.is_some()),
+            ("copies", self.copies.is_some()),
+            ("idle", self.idle.is_some()),
+            ("urgency", self.urgency.is_some()),
+            ("shares", self.shares.is_some()),
+            ("learning", self.learning.is_some()),
+        ]
+    }
+
     /// What the scheduler knew of each agent's speed at the end, if it knew it.
     pub fn learned(&mut self, speeds: &[Option<f64>]) {
         if let Some(learning) = &mut self.learning {

@@ -26,6 +26,7 @@ fn agent(id: u64, name: &str, queued: u64) -> AgentInfo {
         resources: Needs::default(),
         zone: None,
         speed: 1.0,
+        kinds: Vec::new(),
         queue_length: queued,
         running: vec![TaskId(id), TaskId(id + 10)],
         started: 1,

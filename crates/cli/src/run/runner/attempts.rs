@@ -54,6 +54,9 @@ impl Runner {
         self.summary.busy_ns[end.slot] += nanos;
         if outcome == Outcome::Succeeded {
             self.summary.durations.record(nanos);
+            let work = self.engine.work_of(task);
+            let of_kind = self.summary.of_kind.entry(work).or_default();
+            of_kind.record(nanos);
         }
         let now = self.time(at);
         if let Some(trace) = &mut self.trace {
