@@ -151,7 +151,7 @@ fn options() -> Result<Options> {
                 .with_context(|| format!("{word} needs a value"))
         };
         match word.as_str() {
-            "--quick" => (options.quick, options.count) = (true, 40),
+            "--quick" => (options.quick, options.count) = (true, 12),
             "--count" => options.count = value()?.parse()?,
             "--seed" => options.seed = value()?.parse()?,
             "--list" => options.list = true,

@@ -387,7 +387,7 @@ impl State {
         let spot = self.jobs.spot(task);
         let limit = spot.and_then(|spot| spot.request.hold_limit_sec);
         if let (Place::Held, Some(limit)) = (&explained.status.place, limit) {
-            let limit = crate::names::span(limit);
+            let limit = names::span(limit);
             let given_up =
                 format!("it is given up when it has been held for {limit} (`hold_limit`)");
             text.obstacles.push(given_up);

@@ -344,7 +344,7 @@ fn how_fast_an_agent_is_at_a_kind_of_work_is_learned_shown_and_counts() {
     let known = known.expect("it is four times as fast there");
     assert!((3.5..=4.5).contains(&known.speed), "{known:?}");
     assert_eq!(world.scheduler.kinds_of(plain), []);
-    for (kind, wanted) in [(1, device), (2, plain)] {
+    for (kind, wanted) in [(2, plain), (1, device)] {
         let mut task = world.new_task_of(work(kind), 3);
         task.cost = Some(SECOND);
         let id = task.id;
