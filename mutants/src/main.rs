@@ -262,12 +262,27 @@ fn copy_tree(root: &Path, tree: &Path) -> Result<()> {
         }
         let to = tree.join(name);
         std::fs::create_dir_all(to.parent().context("it has a folder")?)?;
-        let text = std::fs::read(root.join(name))?;
+        let mut text = std::fs::read(root.join(name))?;
+        if name == "Cargo.toml" {
+            text = renumbered(&String::from_utf8(text)?)?.into_bytes();
+        }
         if std::fs::read(&to).ok().as_deref() != Some(&text[..]) {
             std::fs::write(&to, text)?;
         }
     }
     Ok(())
+}
+
+/// The manifest of the workspace with another version: its packages are others than ours then, and both can be built into
+/// one folder, with the same dependencies.
+fn renumbered(manifest: &str) -> Result<String> {
+    let (before, rest) = manifest
+        .split_once("\nversion = \"")
+        .context("the workspace has a version")?;
+    let (version, after) = rest.split_once('"').context("it is in quotes")?;
+    let (minor, patch) = version.rsplit_once('.').context("it has three numbers")?;
+    let patch = patch.parse::<u32>()? + 1_000;
+    Ok(format!("{before}\nversion = \"{minor}.{patch}\"{after}"))
 }
 
 /// Builds the test programs with all mutants in them; leaves out those that do not compile.

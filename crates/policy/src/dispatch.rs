@@ -103,7 +103,6 @@ impl Scheduler {
             && soon
                 .map(|held| held.task)
                 .any(|task| self.is_short(task, agent))
-            && !self.is_behind_urgent(task, agent)
     }
 
     /// Whether a task is known to take an agent only so many round trips.

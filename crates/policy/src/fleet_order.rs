@@ -14,7 +14,7 @@ use alloc::collections::BTreeSet;
 use loxley_model::{Priority, Time};
 
 use crate::Scheduler;
-use crate::admission::{Bar, Shares};
+use crate::admission::Shares;
 use crate::facts::Facts;
 use crate::refs::{AdmissionClassRef, AgentRef, TaskRef};
 use crate::strand::Strands;
@@ -132,28 +132,6 @@ impl Scheduler {
             && self.has_room_for_loot(agent)
             && self.is_capable(class, self.facts.agents[agent].cohort)
     }
-    /// Whether an urgent task waits that comes before this one and that an agent could start once it has a slot and room.
-    /// Then this one is not bound there ahead of its time: it would take the slot, and the room.
-    pub(crate) fn is_behind_urgent(&self, task: TaskRef, agent: AgentRef) -> bool {
-        let priority = self.facts.tasks[task].priority;
-        let cohort = self.facts.agents[agent].cohort;
-        let fronts = self.derived.order.fronts().take(STRANDS_MAX);
-        let mut before = fronts.take_while(|(other, _)| {
-            let other = self.facts.tasks[*other].priority;
-            other > priority && self.is_urgent(other)
-        });
-        before.any(|(other, class)| {
-            let this = &self.facts.tasks[other];
-            let may_move = self.facts.config.strategy.pulls()
-                && (self.may_rescue() || !self.is_protected(this.priority));
-            let bar = self.bar(agent, class, Shares::Ignored);
-            let capability = self.facts.admission_class_of(this).capability;
-            (this.agent == agent || may_move)
-                && matches!(bar, None | Some(Bar::Room))
-                && self.is_capable(capability, cohort)
-        })
-    }
-
     /// Whether an agent could start a task of this class of its own queue now. Then an urgent one stays there.
     fn could_start(&self, agent: AgentRef, class: AdmissionClassRef) -> bool {
         self.is_idle(agent) && self.bar(agent, class, Shares::Ignored).is_none()

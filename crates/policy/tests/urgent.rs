@@ -1,5 +1,4 @@
 //! Nothing less urgent starts where an urgent task waits that could start there [S6, S14].
-#![expect(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 mod world;
 

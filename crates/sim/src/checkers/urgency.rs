@@ -15,12 +15,13 @@ use crate::fleet::{FleetSetup, FleetTasks};
 use crate::observer::{Happening, Observer};
 use crate::time::{Nanos, SECOND};
 
-/// Whether no task is so short, or can seem so, that it may lie at an agent before it starts: how long those took that
-/// nobody said it of is known from the fastest agent, and by a clock that jumps any may have taken no time at all.
+/// Whether no task is so short, or can seem so, that it may lie at an agent before it starts. Where nobody said how long
+/// they take, that is known from agents that may be fast; by a clock that jumps, any may have taken no time at all.
 pub(super) fn are_long(setup: &FleetSetup, tasks: &FleetTasks) -> bool {
     let speeds = setup.agents.iter().map(|agent| agent.spec.speed);
     let fastest = speeds.fold(1.0, f64::max);
-    let shortest = fastest * fastest * (SECOND * 3 / 100) as f64;
+    let guessed = tasks.specs().any(|spec| spec.cost.is_none());
+    let shortest = (SECOND * 3 / 100) as f64 * fastest * if guessed { fastest } else { 1.0 };
     setup.clock_skew == 0 && tasks.work().iter().all(|work| *work as f64 >= shortest)
 }
 
