@@ -68,10 +68,11 @@ struct Options {
 fn main() -> Result<ExitCode> {
     let options = options()?;
     let root = std::env::current_dir()?;
-    let mut mutants = sample(find_all(&root)?, &options);
-    if options.only.is_none() {
-        mutants.extend(read_planted(&root)?);
-    }
+    let mut mutants = match options.only {
+        Some(_) => Vec::new(),
+        None => read_planted(&root)?,
+    };
+    mutants.extend(sample(find_all(&root)?, &options));
     for (number, mutant) in (1..).zip(&mut mutants) {
         mutant.number = number;
     }
