@@ -27,7 +27,7 @@ use crate::latch::{Latch, Settled};
 use crate::pool::Shared;
 use crate::sync::{AtomicU32, Ordering};
 use crate::unit::{Header, Kind, Lineage, UnitRef};
-use crate::unwind::{discard, without_unwinding};
+use crate::unwind::{Held, discard, without_unwinding};
 use crate::wait::{Awaited, Runner};
 use crate::worker::Worker;
 
@@ -172,8 +172,9 @@ where
     RB: Send,
 {
     if worker.is_quiet() {
-        let first = a(worker);
-        return (first, b(worker));
+        let first = Held::new(a(worker));
+        let second = b(worker);
+        return (first.release(), second);
     }
     fork_halves(worker, Both { a, b })
 }
@@ -204,7 +205,11 @@ fn call_both<RA, RB>(
     b: impl FnOnce(&Worker<'_>, Migrated) -> RB,
 ) -> (RA, RB) {
     match catch_unwind(AssertUnwindSafe(|| a(worker))) {
-        Ok(first) => (first, b(worker, false)),
+        Ok(first) => {
+            let first = Held::new(first);
+            let second = b(worker, false);
+            (first.release(), second)
+        }
         Err(panic) => call_after_panic(panic, || b(worker, false)),
     }
 }

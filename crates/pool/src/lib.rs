@@ -65,6 +65,7 @@ mod builder;
 mod count;
 mod deque;
 mod detached;
+mod divide;
 mod errand;
 mod follow;
 mod future;
@@ -104,9 +105,9 @@ mod worker;
 
 pub use blocking::blocking;
 pub use builder::{BuildError, PoolBuilder};
+pub use divide::{Divide, IntoDivide, Owned};
 pub use group::Group;
 pub use handle::Handle;
-pub use loops::{Divide, IntoDivide};
 pub use loxley_balance::{
     BalanceReport, PartitionError, Patience, Place, StealAmount, Topology, VictimOrder,
 };

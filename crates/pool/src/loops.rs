@@ -12,10 +12,12 @@
 
 use loxley_balance::PartitionError;
 
+use crate::divide::{Divide, IntoDivide};
 use crate::join::{Both, fork_halves};
 use crate::machine::{TICKS_PER_NS, ticks};
 use crate::partition::Partition;
 use crate::pool::Pool;
+use crate::unwind::{Held, discard};
 use crate::worker::Worker;
 
 /// How long a block should take at least, in ticks: some microseconds.
@@ -25,88 +27,6 @@ const FEW: usize = 16;
 /// With so many items a loop begins that was brief the last time, and so many times more items a block
 /// may have than the one before.
 const STEP: usize = 16;
-
-/// Something that can be cut into two parts and looped over.
-pub trait Divide: Sized + Send {
-    /// What the loop body gets.
-    type Item;
-
-    /// How many items there are.
-    fn len(&self) -> usize;
-
-    /// Are there none?
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The first `count` items and the rest. `count` is at most `len`.
-    #[must_use]
-    fn cut(self, count: usize) -> (Self, Self);
-
-    /// Takes each item in order into a running result.
-    fn fold<R>(self, start: R, step: impl FnMut(R, Self::Item) -> R) -> R;
-}
-
-impl<'a, T: Sync> Divide for &'a [T] {
-    type Item = &'a T;
-
-    fn len(&self) -> usize {
-        <[T]>::len(self)
-    }
-
-    fn cut(self, count: usize) -> (Self, Self) {
-        self.split_at(count)
-    }
-
-    fn fold<R>(self, start: R, step: impl FnMut(R, &'a T) -> R) -> R {
-        self.iter().fold(start, step)
-    }
-}
-
-impl<'a, T: Send> Divide for &'a mut [T] {
-    type Item = &'a mut T;
-
-    fn len(&self) -> usize {
-        <[T]>::len(self)
-    }
-
-    fn cut(self, count: usize) -> (Self, Self) {
-        self.split_at_mut(count)
-    }
-
-    fn fold<R>(self, start: R, step: impl FnMut(R, &'a mut T) -> R) -> R {
-        self.iter_mut().fold(start, step)
-    }
-}
-
-macro_rules! divide_range {
-    ($($number:ty),*) => {$(
-        impl Divide for std::ops::Range<$number> {
-            type Item = $number;
-
-            fn len(&self) -> usize {
-                if self.start < self.end {
-                    usize::try_from(self.end.abs_diff(self.start)).unwrap_or(usize::MAX)
-                } else {
-                    0
-                }
-            }
-
-            fn cut(self, count: usize) -> (Self, Self) {
-                // `count` is at most the length, so it fits and the sum does not overflow; the
-                // wrap is for signed ranges longer than the largest positive number.
-                let middle = self.start.wrapping_add(count as $number);
-                (self.start..middle, middle..self.end)
-            }
-
-            fn fold<R>(self, start: R, step: impl FnMut(R, $number) -> R) -> R {
-                Iterator::fold(self, start, step)
-            }
-        }
-    )*};
-}
-
-divide_range!(usize, u64, u32, u16, u8, isize, i64, i32, i16, i8);
 
 /// Runs a loop on this worker, sharing it as needed.
 pub(crate) fn each_on<D, F>(worker: &Worker<'_>, items: D, body: &F)
@@ -140,6 +60,7 @@ where
         let left = items.len();
         let may_split = left > 1 && !(was_brief && block.is_early());
         if may_split && worker.should_split() {
+            let result = Held::new(result);
             let (near, far) = items.cut(left / 2);
             let (near, far) = fork_halves(
                 worker,
@@ -148,7 +69,8 @@ where
                     b: |worker: &Worker<'_>| fold_on(worker, far, identity, step, combine),
                 },
             );
-            return combine(combine(result, near), far);
+            let far = Held::new(far);
+            return combine(combine(result.release(), near), far.release());
         }
         if left == 0 {
             worker.note_loop(code, block.is_early());
@@ -205,77 +127,6 @@ impl Block {
         }
     }
 }
-
-/// Something that loops take: slices and ranges, and what can be seen as one of them.
-///
-/// ```
-/// # let pool = loxley_pool::Pool::new()?;
-/// let mut numbers = vec![1, 2, 3];
-/// pool.par_for(&mut numbers, |n| *n *= 2);
-/// assert_eq!(pool.par_map(&numbers, |n| n + 1), [3, 5, 7]);
-/// assert_eq!(pool.map_reduce([1, 2, 3].as_slice(), || 0, |n| *n, |a, b| a + b), 6);
-/// assert_eq!(pool.map_reduce(1..=10, || 0, |n| n, |a, b| a + b), 55);
-/// # Ok::<(), loxley_pool::BuildError>(())
-/// ```
-pub trait IntoDivide {
-    /// What it is seen as.
-    type Divide: Divide;
-
-    /// Sees it as that.
-    fn into_divide(self) -> Self::Divide;
-}
-
-impl<D: Divide> IntoDivide for D {
-    type Divide = D;
-
-    fn into_divide(self) -> D {
-        self
-    }
-}
-
-macro_rules! divide_as_slice {
-    ($([$($generic:tt)*] $shared:ty, $item:ty;)*) => {$(
-        impl<'a, T: Sync, $($generic)*> IntoDivide for &'a $shared {
-            type Divide = &'a [$item];
-
-            fn into_divide(self) -> &'a [$item] {
-                self
-            }
-        }
-
-        impl<'a, T: Send, $($generic)*> IntoDivide for &'a mut $shared {
-            type Divide = &'a mut [$item];
-
-            fn into_divide(self) -> &'a mut [$item] {
-                self
-            }
-        }
-    )*};
-}
-
-divide_as_slice! {
-    [] Vec<T>, T;
-    [] Box<[T]>, T;
-    [const N: usize] [T; N], T;
-}
-
-macro_rules! divide_inclusive {
-    ($($number:ty),*) => {$(
-        impl IntoDivide for std::ops::RangeInclusive<$number> {
-            type Divide = std::ops::Range<$number>;
-
-            /// # Panics
-            /// If it ends with the largest number there is.
-            fn into_divide(self) -> std::ops::Range<$number> {
-                let end = self.end().checked_add(1);
-                let end = end.expect("a range that ends below the largest number");
-                *self.start()..end
-            }
-        }
-    )*};
-}
-
-divide_inclusive!(usize, u64, u32, u16, u8, isize, i64, i32, i16, i8);
 
 /// Items, each with the place where its result belongs.
 struct Placed<D, R> {
@@ -358,10 +209,12 @@ impl<R> Written<R> {
 
 impl<R> Drop for Written<R> {
     fn drop(&mut self) {
-        if self.count > 0 {
-            let results = std::ptr::slice_from_raw_parts_mut(self.first, self.count);
-            // SAFETY: so many results were written from there on, and nobody else owns them.
-            unsafe { std::ptr::drop_in_place(results) };
+        for index in 0..self.count {
+            // SAFETY: so many results were written from there on.
+            let place = unsafe { self.first.add(index) };
+            // SAFETY: a result was written there, and nobody else owns it. One by one: an item has panicked, and
+            // any of these may.
+            discard(unsafe { place.read() });
         }
     }
 }
@@ -448,7 +301,11 @@ impl Pool {
                 worker,
                 items.into_divide(),
                 &identity,
-                &|sum, item| reduce(sum, map(item)),
+                &|sum, item| {
+                    let sum = Held::new(sum);
+                    let mapped = map(item);
+                    reduce(sum.release(), mapped)
+                },
                 &reduce,
             )
         })

@@ -1,5 +1,6 @@
 //! Panics: what is thrown away must not throw, and what must not unwind does not.
 
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Drops a value whose destructor may panic: a result or a panic's payload that nobody wants. A panic
@@ -8,6 +9,34 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(crate) fn discard<T>(value: T) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
         std::mem::forget(again);
+    }
+}
+
+/// A value that is kept while something else is called. If that unwinds, the value is discarded: dropped in the
+/// usual way, a panic of its destructor would end the process.
+pub(crate) struct Held<T>(ManuallyDrop<T>);
+
+impl<T> Held<T> {
+    #[inline(always)]
+    pub(crate) fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn release(self) -> T {
+        let mut held = ManuallyDrop::new(self);
+        // SAFETY: `held` is not dropped, so it is taken once.
+        unsafe { ManuallyDrop::take(&mut held.0) }
+    }
+}
+
+impl<T> Drop for Held<T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if std::mem::needs_drop::<T>() {
+            // SAFETY: it was not released, and is not used after this.
+            discard(unsafe { ManuallyDrop::take(&mut self.0) });
+        }
     }
 }
 

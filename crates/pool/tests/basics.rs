@@ -72,3 +72,24 @@ fn detached_units_are_all_done_when_the_pool_is_idle() {
         assert_eq!(count.load(Ordering::Relaxed), 1000);
     }
 }
+
+#[test]
+fn loops_take_vectors_arrays_and_inclusive_ranges() {
+    let pool = pool(2);
+    let words: Vec<String> = (0..1_000).map(|i| i.to_string()).collect();
+    let lengths = pool.par_map(words.clone(), |word: String| word.len());
+    assert_eq!(lengths, words.iter().map(String::len).collect::<Vec<_>>());
+    let joined = pool.map_reduce(words, String::new, |word| word, |a, b| a + &b);
+    assert_eq!(
+        joined,
+        (0..1_000).map(|i| i.to_string()).collect::<String>()
+    );
+    assert_eq!(pool.par_map([1, 2, 3], |n: i32| n + 1), [2, 3, 4]);
+    assert_eq!(pool.par_map(Vec::<Box<u8>>::new(), |item| *item), []);
+    let all = pool.par_map(0..=u8::MAX, |n| n);
+    assert_eq!(all, (0..=u8::MAX).collect::<Vec<_>>());
+    let all = pool.par_map(i8::MIN..=i8::MAX, |n| n);
+    assert_eq!(all, (i8::MIN..=i8::MAX).collect::<Vec<_>>());
+    assert_eq!(pool.map_reduce(5..=4_u64, || 0, |n| n, |a, b| a + b), 0);
+    assert_eq!(pool.par_map(u64::MAX - 2..=u64::MAX, |n| !n), [2, 1, 0]);
+}

@@ -157,6 +157,71 @@ fn a_result_that_nobody_gets_may_panic_as_it_is_dropped() {
 }
 
 #[test]
+fn the_result_of_the_first_half_may_panic_as_it_is_dropped_because_the_second_panicked() {
+    on_pools(|pool| {
+        let first = || {
+            pause_sometimes();
+            Bomb(2)
+        };
+        let second = || -> () { panic!("second") };
+        let result = catch_unwind(AssertUnwindSafe(|| pool.join(first, second)));
+        assert_eq!(message(result), "second");
+        let result = catch_unwind(AssertUnwindSafe(|| pool.join_unordered(first, second)));
+        assert_eq!(message(result), "second");
+        // Joins inside others are plain calls on any pool.
+        let nested = || join(|| join(first, second), || ());
+        let result = catch_unwind(AssertUnwindSafe(|| pool.install(nested)));
+        assert_eq!(message(result), "second");
+    });
+}
+
+#[test]
+fn the_results_of_a_loop_may_panic_as_they_are_dropped() {
+    on_pools(|pool| {
+        let map = |i: u32| {
+            assert!(i != 32, "item");
+            Bomb(2)
+        };
+        let result = catch_unwind(AssertUnwindSafe(|| pool.par_map(0..50_u32, map)));
+        assert_eq!(message(result), "item");
+        let keep_first = |first: Bomb, second: Bomb| {
+            std::mem::forget(second);
+            first
+        };
+        let reduced = || pool.map_reduce(0..50_u32, || Bomb(2), map, keep_first);
+        assert_eq!(message(catch_unwind(AssertUnwindSafe(reduced))), "item");
+    });
+}
+
+#[test]
+fn the_items_that_a_loop_did_not_get_to_may_panic_as_they_are_dropped() {
+    on_pools(|pool| {
+        let items: Vec<(u32, Bomb)> = (0..50_u32).map(|i| (i, Bomb(2))).collect();
+        let body = |(i, bomb): (u32, Bomb)| {
+            std::mem::forget(bomb);
+            assert!(i != 32, "item");
+        };
+        let result = catch_unwind(AssertUnwindSafe(|| pool.par_for(items, body)));
+        assert_eq!(message(result), "item");
+    });
+}
+
+#[test]
+fn what_a_cancelled_handles_closure_captured_may_panic_as_it_is_dropped() {
+    on_pools(|pool| {
+        let bomb = Bomb(2);
+        let handle = pool.spawn(move || {
+            std::mem::forget(bomb);
+        });
+        // Here if it has not begun, which tells whoever cancelled it.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| handle.cancel())) {
+            std::mem::forget(panic);
+        }
+        pool.wait_idle();
+    });
+}
+
+#[test]
 fn a_scope_passes_on_its_bodys_panic_or_the_first_units() {
     on_pools(|pool| {
         let result = catch_unwind(AssertUnwindSafe(|| {
