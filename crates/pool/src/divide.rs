@@ -103,7 +103,7 @@ macro_rules! divide_inclusive {
             }
 
             fn cut(self, count: usize) -> (Self, Self) {
-                let none = 1..=0;
+                let none = RangeInclusive::new(1, 0);
                 if count == 0 {
                     return (none, self);
                 }

@@ -299,6 +299,8 @@ impl Shared {
             Err(_) => {
                 self.sleep.leave();
                 spares.free_seats.push(index);
+                self.spares_left
+                    .store(spares.free_seats.len(), Ordering::Relaxed);
             }
         }
     }
