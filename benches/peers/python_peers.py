@@ -100,6 +100,32 @@ def lineup(only):
         found["joblib"] = [("joblib (loky)", run_joblib, 1)]
     except ImportError:
         pass
+    with contextlib.suppress(ImportError):
+        import mpire
+
+        # Its processes are forked, and keep the first function that they get: one pool for each.
+        pools = {}
+
+        def run_mpire(function, items):
+            if function not in pools:
+                pools[function] = mpire.WorkerPool(n_jobs=WORKERS, keep_alive=True)
+            items = list(items)
+            return pools[function].map(function, items, iterable_len=len(items))
+
+        found["mpire"] = [("mpire", run_mpire, 1)]
+    with contextlib.suppress(ImportError):
+        import pebble
+
+        pebble_pool = pebble.ProcessPool(max_workers=WORKERS)
+
+        def run_pebble(chunksize):
+            return lambda function, items: list(
+                pebble_pool.map(function, items, chunksize=chunksize).result()
+            )
+
+        found["pebble"] = [
+            (f"pebble, chunksize {size}", run_pebble(size), 1) for size in (4, 16, 1000, 12_500, 50_000)
+        ]
     try:
         import distributed
 

@@ -11,14 +11,10 @@ use anyhow::{Context, Result, bail};
 use crate::Options;
 
 /// What the script needs besides the wheel.
-const PEERS: &[&str] = &[
-    "maturin>=1.9,<2",
-    "cloudpickle>=2.2",
-    "joblib",
-    "distributed",
-    "numpy",
-    "ray",
-];
+const NEEDED: &[&str] = &["maturin>=1.9,<2", "cloudpickle>=2.2", "numpy"];
+
+/// Who is measured too, where it can be installed.
+const PEERS: &[&str] = &["joblib", "distributed", "ray", "pebble", "mpire"];
 
 /// How the Python package is measured.
 #[derive(clap::Args)]
@@ -83,11 +79,19 @@ fn environment(root: &Path) -> Result<PathBuf> {
         let mut command = Command::new("python3");
         command.args(["-m", "venv"]).arg(&folder);
         finish(command)?;
-        let mut command = Command::new(&python);
-        command
-            .args(["-m", "pip", "install", "--quiet"])
-            .args(PEERS);
-        finish(command)?;
+        let pip = |packages: &[&str]| {
+            let mut command = Command::new(&python);
+            command
+                .args(["-m", "pip", "install", "--quiet"])
+                .args(packages);
+            finish(command)
+        };
+        pip(NEEDED)?;
+        for peer in PEERS {
+            if let Err(error) = pip(&[peer]) {
+                eprintln!("without {peer}: {error}");
+            }
+        }
     }
     let mut command = Command::new(folder.join("bin/maturin"));
     command

@@ -14,6 +14,8 @@ const REQUIREMENTS: &[&str] = &[
     "maturin>=1.9,<2",
     "pytest>=8",
     "pytest-timeout>=2.3",
+    "pytest-xdist>=3.5",
+    "wheel>=0.42",
     "mypy>=1.11",
     "pyright[nodejs]>=1.1.380",
     "cloudpickle>=2.2",
@@ -23,7 +25,13 @@ const REQUIREMENTS: &[&str] = &[
 ];
 
 /// What is enough to run the tests under another interpreter than the one they are written for.
-const FEW_REQUIREMENTS: &[&str] = &["pytest", "pytest-timeout", "cloudpickle>=2.2", "numpy"];
+const FEW_REQUIREMENTS: &[&str] = &[
+    "pytest",
+    "pytest-timeout",
+    "pytest-xdist",
+    "cloudpickle>=2.2",
+    "numpy",
+];
 
 /// What a wheel may have, the program in it included.
 const WHEEL_BYTES_MAX: u64 = 25_000_000;
@@ -43,10 +51,14 @@ pub(crate) fn test(suite: &Suite) -> Result<()> {
         return Ok(());
     }
     let environment = Environment::make(suite, "python3", "python-venv", REQUIREMENTS)?;
-    let wheel = build_wheel(suite, &environment, Profile::Debug)?;
+    // Maturin builds the extension alone, and everything below it a second time, with fewer features than the rest
+    // of the workspace has. That is for releases, and for a long run.
+    let wheel = if suite.long || !cfg!(target_os = "linux") {
+        build_wheel(suite, &environment, Profile::Debug)?
+    } else {
+        pack_wheel(suite, &environment)?
+    };
     environment.install(&wheel)?;
-    let mypy = ["--config-file", "pyproject.toml"];
-    environment.run("mypy", &[&mypy[..], &["python/loxley"]].concat())?;
     let cpython = cpython_tests(suite);
     environment.pytest(&wheel, cpython.as_deref())?;
     if suite.long {
@@ -131,10 +143,6 @@ fn fetch_cpython_tests(suite: &Suite, folder: &Path) -> Result<()> {
 
 /// Builds the wheel: one file for every interpreter from 3.9 on, with the program.
 fn build_wheel(suite: &Suite, environment: &Environment<'_>, profile: Profile) -> Result<PathBuf> {
-    let folder = suite.root.join("target/python-wheels");
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder)?;
-    }
     // Where maturin looks for what else is to be installed.
     let scripts = suite.root.join("crates/python/loxley._core.data/scripts");
     std::fs::create_dir_all(&scripts)?;
@@ -142,15 +150,64 @@ fn build_wheel(suite: &Suite, environment: &Environment<'_>, profile: Profile) -
     // would be built again with fewer features.
     let build = ["build", "--quiet", "--workspace", "--bin", "loxley"];
     suite.cargo(&[&build[..], profile.flags()].concat())?;
-    let mut strip = suite.command("strip");
-    strip
-        .arg("-o")
-        .arg(scripts.join("loxley"))
-        .arg(profile.program(suite));
-    finish(strip)?;
-    let out = folder.display().to_string();
-    let build = ["build", "--quiet", "--strip", "--out", &out];
-    environment.run("maturin", &[&build[..], profile.flags()].concat())?;
+    strip(suite, &profile.program(suite), &scripts.join("loxley"))?;
+    the_wheel_in(suite, |out| {
+        let build = ["build", "--quiet", "--strip", "--out", out];
+        environment.run("maturin", &[&build[..], profile.flags()].concat())
+    })
+}
+
+/// Packs the same wheel out of what the workspace is built to.
+fn pack_wheel(suite: &Suite, environment: &Environment<'_>) -> Result<PathBuf> {
+    suite.cargo(&[
+        "build",
+        "--quiet",
+        "--workspace",
+        "--lib",
+        "--bin",
+        "loxley",
+    ])?;
+    let content = suite.root.join("target/python-wheel-content");
+    if content.exists() {
+        std::fs::remove_dir_all(&content)?;
+    }
+    let package = content.join("loxley");
+    std::fs::create_dir_all(&package)?;
+    for entry in std::fs::read_dir(suite.root.join("crates/python/python/loxley"))? {
+        let source = entry?.path();
+        if source.is_file() {
+            let name = source.file_name().context("a file has a name")?;
+            std::fs::copy(&source, package.join(name))?;
+        }
+    }
+    let extension = suite.root.join("target/debug/libloxley_python.so");
+    strip(suite, &extension, &package.join("_core.abi3.so"))?;
+    let into = content.display().to_string();
+    let metadata = [
+        "pep517",
+        "write-dist-info",
+        "--quiet",
+        "--metadata-directory",
+        &into,
+    ];
+    environment.run("maturin", &metadata)?;
+    let data = format!("loxley-{}.data/scripts", env!("CARGO_PKG_VERSION"));
+    std::fs::create_dir_all(content.join(&data))?;
+    let program = Profile::Debug.program(suite);
+    strip(suite, &program, &content.join(&data).join("loxley"))?;
+    the_wheel_in(suite, |out| {
+        environment.run("python", &["-m", "wheel", "pack", &into, "--dest-dir", out])
+    })
+}
+
+/// Has a wheel made into an empty folder, and returns its path.
+fn the_wheel_in(suite: &Suite, make: impl FnOnce(&str) -> Result<()>) -> Result<PathBuf> {
+    let folder = suite.root.join("target/python-wheels");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    std::fs::create_dir_all(&folder)?;
+    make(&folder.display().to_string())?;
     let wheels = std::fs::read_dir(&folder)?
         .map(|entry| Ok(entry?.path()))
         .collect::<Result<Vec<_>>>()?;
@@ -163,6 +220,13 @@ fn build_wheel(suite: &Suite, environment: &Environment<'_>, profile: Profile) -
         "{name} is not for 3.9 and later"
     );
     Ok(wheel.clone())
+}
+
+/// Copies a program or a library without what only a debugger needs.
+fn strip(suite: &Suite, from: &Path, to: &Path) -> Result<()> {
+    let mut strip = suite.command("strip");
+    strip.arg("-o").arg(to).arg(from);
+    finish(strip)
 }
 
 /// How the wheel and the program in it are built.
@@ -230,7 +294,22 @@ impl<'a> Environment<'a> {
     }
 
     fn pytest(&self, wheel: &Path, cpython_tests: Option<&Path>) -> Result<()> {
-        let mut command = self.command("pytest", &["--timeout", "300", "--durations", "15"]);
+        // Most tests wait most of the time: one more than there are processors.
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let side_by_side = (processors + 1).to_string();
+        let mut command = self.command(
+            "pytest",
+            &[
+                "--timeout",
+                "300",
+                "--durations",
+                "15",
+                "--numprocesses",
+                &side_by_side,
+                "--dist",
+                "loadgroup",
+            ],
+        );
         command.env("LOXLEY_WHEEL", wheel);
         if let Some(folder) = cpython_tests {
             command.env("LOXLEY_CPYTHON_TESTS", folder);

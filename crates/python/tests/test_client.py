@@ -1,15 +1,11 @@
-"""A server from Python. Most of this needs the `loxley` program with its server: its path is in
-`LOXLEY_PROGRAM`; without that these tests are skipped."""
+"""A server from Python. Most of this needs the `loxley` program with its server (see `servers.py`)."""
 
 import asyncio
 import concurrent.futures
-import contextlib
 import os
 import pathlib
 import pickle
-import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,9 +14,10 @@ import time
 import loxley
 import pytest
 from gates import PATIENCE, Gate, wait_until
+from servers import NEEDS_SERVER, PROGRAM, Server
 
-PROGRAM = os.environ.get("LOXLEY_PROGRAM")
-NEEDS_SERVER = pytest.mark.skipif(not PROGRAM, reason="LOXLEY_PROGRAM names no program")
+# They share a server: where tests run side by side, these stay together.
+pytestmark = pytest.mark.xdist_group("client")
 
 
 @loxley.task(skills=["arithmetic"], priority=4, retries=1)
@@ -46,77 +43,6 @@ def test_without_a_server_it_is_said_where_it_was_looked_for(tmp_path):
         loxley.Client(tmp_path / "nowhere.json")
     with pytest.raises(ConnectionError, match="nowhere.json"):
         loxley.Agent("a").serve(tmp_path / "nowhere.json")
-
-
-def free_port():
-    """A port that stays free while a server is away: none that the system gives to whoever connects to
-    somebody, and this process may be connecting to that very server."""
-    while True:
-        port = random.randrange(10_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-
-
-class Server:
-    """A real server in a folder of its own, which can be killed and started again."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.access = folder / "access.json"
-        self._port = free_port()
-        self.start()
-
-    def start(self):
-        log = open(self.folder / "log", "a")
-        address = f"127.0.0.1:{self._port}"
-        command = [PROGRAM, "server", "start", "--dir", str(self.folder), "--listen", address]
-        self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        wait_until(self._answers)
-
-    def _answers(self):
-        assert self._process.poll() is None, self.log()
-        with socket.socket() as probe:
-            return self.access.exists() and probe.connect_ex(("127.0.0.1", self._port)) == 0
-
-    def kill(self):
-        self._process.kill()
-        self._process.wait()
-
-    def stop(self):
-        self._process.send_signal(signal.SIGINT)
-        try:
-            self._process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.kill()
-
-    def log(self):
-        return (self.folder / "log").read_text()
-
-
-AGENT = """
-import loxley, sys
-with loxley.Agent(sys.argv[2], {"python"}).serve(sys.argv[1], processes=2) as service:
-    print("serves", flush=True)
-    service.wait()
-"""
-
-
-def start_agent(access, name):
-    """An agent in a process of its own, which can be killed."""
-    command = [sys.executable, "-c", AGENT, str(access), name]
-    # It imports what the functions of this file are in.
-    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)}
-    agent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert agent.stdout.readline() == "serves\n"
-    return agent
-
-
-@pytest.fixture
-def server(tmp_path):
-    server = Server(tmp_path)
-    yield server
-    server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -294,47 +220,6 @@ def test_errors_have_the_words_of_the_program(tmp_path):
 
 def add(one, other):
     return one + other
-
-
-IN_A_LONG_RUN = pytest.param(
-    "an agent",
-    marks=pytest.mark.skipif(
-        not os.environ.get("LOXLEY_TEST_LONG"),
-        reason="in a long run; the death of both shows it too",
-    ),
-)
-
-
-def double_slowly(number):
-    time.sleep(0.002)
-    return 2 * number
-
-
-@NEEDS_SERVER
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("victims", ["the server", IN_A_LONG_RUN, "both"])
-def test_a_map_survives_the_death_of(server, victims):
-    agents = [start_agent(server.access, name) for name in ("one", "two")]
-    count = 5000 if os.environ.get("LOXLEY_TEST_LONG") or victims == "the server" else 500
-    try:
-        with loxley.Client(server.access) as client:
-            futures = client.map(double_slowly, range(count))
-            early = client.options(skills=["nobody has it"]).submit(pow, 2, 3)
-            wait_until(lambda: sum(future.done() for future in futures) >= count // 20)
-            if victims != "the server":
-                agents[0].kill()
-            if victims != "an agent":
-                server.kill()
-                server.start()
-            expected = [2 * number for number in range(count)]
-            assert client.gather(futures, timeout=4 * PATIENCE) == expected
-            # What was submitted before is still known, and futures that come later too.
-            assert not early.done() and client.cancel([early]) == 1
-            assert client.submit(add, 1, 2).result(PATIENCE) == 3
-    finally:
-        for agent in agents:
-            agent.kill()
-            agent.wait()
 
 
 @NEEDS_SERVER

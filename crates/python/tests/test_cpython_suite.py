@@ -15,6 +15,9 @@ import warnings
 
 import pytest
 
+# They share one run of the suite: where tests run side by side, these stay together.
+pytestmark = pytest.mark.xdist_group("cpython")
+
 METHODS = ("fresh", "fork", "forkserver", "spawn")
 
 #: What is meant to be different, by the words with which the guide says why.

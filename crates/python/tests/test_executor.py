@@ -32,14 +32,15 @@ def nap(seconds, value=None):
 
 
 class Awkward(Exception):
-    """Cannot be unpickled: its arguments do not fit its constructor."""
+    """Cannot be unpickled as it is: its arguments do not fit its constructor."""
 
     def __init__(self, one, two):
         super().__init__(f"{one} and {two}")
+        self.two = two
 
 
-def raise_awkward():
-    raise Awkward(1, 2)
+def raise_awkward(two):
+    raise Awkward(1, two)
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +102,17 @@ def test_nested_exceptions_are_told_with_what_led_to_them(executor):
     assert "at the bottom" in "".join(traceback.format_exception(None, caught.value, None))
 
 
+def test_an_exception_that_its_class_cannot_make_again_is_what_it_was(executor):
+    with pytest.raises(Awkward, match="^1 and 2$") as caught:
+        executor.submit(raise_awkward, 2).result(PATIENCE)
+    assert caught.value.two == 2 and "raise_awkward" in str(caught.value.__cause__)
+    with pytest.raises(Awkward, match="^1 and 3$"):
+        list(executor.map(raise_awkward, [3]))
+
+
 def test_an_exception_that_cannot_travel_is_told_in_words(executor):
-    with pytest.raises(loxley.RemoteError, match="Awkward: 1 and 2"):
-        executor.submit(raise_awkward).result(PATIENCE)
+    with pytest.raises(loxley.RemoteError, match="Awkward: 1 and <unlocked _thread.lock"):
+        executor.submit(lambda: raise_awkward(threading.Lock())).result(PATIENCE)
     with pytest.raises(TypeError, match="pickle"):
         executor.submit(threading.Lock).result(PATIENCE)
     # As with `ProcessPoolExecutor`, it is the future that says so.

@@ -202,9 +202,13 @@ def use(number):
     event.set()
 
 
-@pytest.mark.parametrize("method", [None, "fork", "forkserver", "spawn"])
-def test_locks_queues_and_proxies_can_be_given_to_an_initializer(method):
-    context = multiprocessing.get_context(method or "spawn")
+@pytest.mark.parametrize(
+    "method, made_by",
+    [(None, None), (None, "fork"), (None, "spawn"), ("fork", "fork"), ("forkserver", "forkserver"), ("spawn", "spawn")],
+)
+def test_locks_queues_and_proxies_can_be_given_to_an_initializer(method, made_by):
+    # Without a name it is what `multiprocessing.Lock()` is made by.
+    context = multiprocessing.get_context(made_by)
     lock, queue = context.Lock(), context.Queue()
     with context.Manager() as manager:
         things, event = manager.list(), manager.Event()
@@ -217,6 +221,7 @@ def test_locks_queues_and_proxies_can_be_given_to_an_initializer(method):
             list(executor.map(use, range(6), chunksize=1))
             # A proxy may also be an argument.
             executor.submit(things.append, 6).result(PATIENCE)
+            assert len(executor.process_ids()) <= 2
         assert sorted(things) == list(range(7)) and event.is_set()
         assert sorted(queue.get(timeout=PATIENCE) for _ in range(6)) == list(range(6))
 
@@ -267,6 +272,12 @@ def grow(array):
     return array
 
 
+def freeze(array):
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
 def test_large_arrays_travel_by_memory_that_is_the_receivers_own(executor):
     array = numpy.arange(1 << 20, dtype="f8").reshape(1024, 1024)
     before = array.copy()
@@ -278,9 +289,12 @@ def test_large_arrays_travel_by_memory_that_is_the_receivers_own(executor):
     assert all((other == before + 1).all() for other in many)
     many[0][:] = 0
     assert (many[1] == before + 1).all()
-    frozen = before.copy()
-    frozen.flags.writeable = False
-    assert executor.submit(lambda given: given.flags.writeable, frozen).result(PATIENCE) is False
+    # Also if the sender's must not be changed: large and small, there and back.
+    for frozen in (before.copy(), before[0].copy()):
+        frozen.flags.writeable = False
+        assert (executor.submit(grow, frozen).result(PATIENCE) == frozen + 1).all()
+        assert executor.submit(freeze, frozen).result(PATIENCE).flags.writeable
+        assert list(executor.map(freeze, [frozen]))[0].flags.writeable
     slices = executor.submit(lambda given: given.sum(), array[::2, ::3])
     assert slices.result(PATIENCE) == array[::2, ::3].sum()
 

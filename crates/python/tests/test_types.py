@@ -37,6 +37,14 @@ def pyright(path):
     return {each["range"]["start"]["line"] + 1: each["message"] for each in errors}
 
 
+def test_the_package_itself_is_typed():
+    pytest.importorskip("mypy")
+    folder = HERE.parent
+    command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", "python/loxley"]
+    told = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert told.returncode == 0, told.stdout
+
+
 @pytest.mark.parametrize("checker", [mypy, pyright])
 def test_a_program_that_is_right_is_accepted(checker):
     assert checker(HERE / "typed_program.py") == {}

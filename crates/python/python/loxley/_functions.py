@@ -6,6 +6,7 @@ import collections
 from typing import Any, Callable, Collection, Dict, Optional
 
 from loxley._core import Hub
+from loxley._main_again import dumps_without_globals
 from loxley._packing import dumps, is_importable
 
 #: So many functions that travel by value are kept, and so many bytes of them.
@@ -32,7 +33,13 @@ class FunctionTable:
         except TypeError:
             # It cannot be looked up; what can be imported could.
             pass
-        return dumps(function)
+        try:
+            return dumps(function)
+        except Exception:
+            packed = dumps_without_globals(function)
+            if packed is None:
+                raise
+            return packed
 
     def number(
         self, function: Callable[..., Any], packed: Optional[bytes], in_use: Collection[int]

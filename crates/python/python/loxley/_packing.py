@@ -15,14 +15,19 @@ b"\\x01" + pickle of        (stream or length, [length, …]) the same, in a seg
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import copyreg
+import io
 import mmap
 import os
 import pickle
 import sys
 import traceback
+import types
 from concurrent.futures import process
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Callable, List, Optional, Protocol, Tuple, Type, Union
+from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple, Type, Union
 
 import cloudpickle
 
@@ -49,6 +54,7 @@ _LARGE_BYTES = 128 << 10
 _ALIGNMENT = 64
 
 _PLAIN = frozenset([int, float, str, bytes, bool, type(None)])
+_NO_MAIN = types.ModuleType("__main__")
 _PICKLE, _BESIDE, _SHARED = 0x80, b"\x00", b"\x01"
 
 
@@ -124,9 +130,9 @@ class Arrived:
         self.payload = payload
         self._memory = None if segment is None else _map(segment)
 
-    def unpack(self) -> Any:
+    def unpack(self, read: Callable[..., Any] = pickle.loads) -> Any:
         """What it was. Code of others may run, and may do anything."""
-        return loads(self.payload, self._memory)
+        return loads(self.payload, self._memory, read)
 
     def is_plain(self) -> bool:
         """Whether it is made of numbers and short texts alone."""
@@ -156,13 +162,17 @@ def _map(segment: int) -> mmap.mmap:
         os.close(segment)
 
 
-def loads(payload: Union[bytes, memoryview], memory: Optional[mmap.mmap] = None) -> Any:
-    """What bytes were packed from."""
+def loads(
+    payload: Union[bytes, memoryview],
+    memory: Optional[mmap.mmap] = None,
+    read: Callable[..., Any] = pickle.loads,
+) -> Any:
+    """What bytes were packed from, as ``read`` takes it out of a pickle."""
     if payload[0] == _PICKLE:
-        return pickle.loads(payload)
+        return read(payload)
     stream, parts = pickle.loads(memoryview(payload)[1:])
     if memory is None:
-        return pickle.loads(stream, buffers=parts)
+        return read(stream, buffers=parts)
     whole, at = memoryview(memory), 0
     if isinstance(stream, int):
         at, stream = stream, whole[:stream]
@@ -171,7 +181,7 @@ def loads(payload: Union[bytes, memoryview], memory: Optional[mmap.mmap] = None)
         at = _aligned(at)
         buffers.append(whole[at : at + size])
         at += size
-    return pickle.loads(stream, buffers=buffers)
+    return read(stream, buffers=buffers)
 
 
 class _Large:
@@ -193,18 +203,52 @@ class _Large:
         return False
 
 
+def _array_reducers() -> Dict[Any, Callable[[Any], Any]]:
+    """How arrays are taken apart, where there are any."""
+    numpy = sys.modules.get("numpy")
+    return {} if numpy is None else {numpy.ndarray: _reduce_array}
+
+
+def _reduce_array(array: Any) -> Any:
+    # The memory of one that must not be changed would arrive as such. What arrives is the receiver's own, and can be.
+    return array.__reduce_ex__(PROTOCOL if array.flags.writeable else 4)
+
+
+class ByValue(cloudpickle.Pickler):  # type: ignore[misc]
+    """Sends what cannot be imported by value."""
+
+    @property
+    def dispatch_table(self) -> Any:
+        """How objects are taken apart, by their type."""
+        return collections.ChainMap(_array_reducers(), cloudpickle.Pickler.dispatch_table)
+
+    def reducer_override(self, value: Any) -> Any:
+        """How functions and classes are taken apart."""
+        reduced = super().reducer_override(value)
+        slots = vars(value).get("__slots__") if isinstance(value, type) else None
+        if slots and isinstance(reduced, tuple) and reduced[0].__name__ == "_make_skeleton_class":
+            # Else objects of the class would have no slots over there, and could not come back.
+            reduced[1][3]["__slots__"] = slots
+        return reduced
+
+
+def _by_value(value: Any, large: Optional[_Large] = None) -> bytes:
+    content = io.BytesIO()
+    ByValue(content, PROTOCOL, buffer_callback=large).dump(value)
+    return content.getvalue()
+
+
 def dumps(value: Any) -> bytes:
     """Bytes for any value that can travel."""
     if type(value) in _PLAIN:
         return pickle.dumps(value, PROTOCOL)
-    return bytes(cloudpickle.dumps(value, PROTOCOL))
+    return _by_value(value)
 
 
 def pack(value: Any) -> Packed:
     """Packs any value that can travel."""
     large = _Large()
-    stream = cloudpickle.dumps(value, PROTOCOL, buffer_callback=large)
-    return Packed(stream, large.buffers)
+    return Packed(_by_value(value, large), large.buffers)
 
 
 def pack_call(arguments: Tuple[Any, ...], keywords: Any) -> Packed:
@@ -215,20 +259,33 @@ def pack_call(arguments: Tuple[Any, ...], keywords: Any) -> Packed:
 
 
 def pack_result(value: Any) -> Packed:
-    """Packs a result. What this process knows by name only is sent by value."""
+    """Packs a result. What only this process finds by its name is sent by value."""
     large = _Large()
     try:
-        return Packed(pickle.dumps(value, PROTOCOL, buffer_callback=large), large.buffers)
+        return Packed(_by_name(value, large), large.buffers)
     except Exception:
         return pack(value)
 
 
 def dumps_result(value: Any) -> bytes:
-    """Bytes for a result. What this process knows by name only is sent by value."""
+    """Bytes for a result. What only this process finds by its name is sent by value."""
     try:
-        return pickle.dumps(value, PROTOCOL)
+        return _by_name(value)
     except Exception:
-        return bytes(cloudpickle.dumps(value, PROTOCOL))
+        return _by_value(value)
+
+
+def _by_name(value: Any, large: Optional[_Large] = None) -> bytes:
+    content = io.BytesIO()
+    pickler = pickle.Pickler(content, PROTOCOL, buffer_callback=large)
+    pickler.dispatch_table = {**copyreg.dispatch_table, **_array_reducers()}
+    # The main module of whoever wants it may be another one, or none at all: nothing is found in this one.
+    main, sys.modules["__main__"] = sys.modules["__main__"], _NO_MAIN
+    try:
+        pickler.dump(value)
+    finally:
+        sys.modules["__main__"] = main
+    return content.getvalue()
 
 
 def is_importable(function: Callable[..., Any]) -> bool:
@@ -249,13 +306,34 @@ def dumps_exception(error: BaseException) -> bytes:
     except BaseException:
         # Not even its text can be had.
         text = "".join(traceback.format_tb(error.__traceback__))
-    try:
-        packed = dumps_result(error)
-        if not isinstance(pickle.loads(packed), BaseException):
-            raise TypeError("what an exception was unpickled to is none")
-    except BaseException:
+    # Who says how it travels is not taken apart in another way.
+    is_simple = type(error).__reduce__ is BaseException.__reduce__
+    for form in (error, _TakenApart(error)) if is_simple else (error,):
+        with contextlib.suppress(BaseException):
+            packed = dumps_result(form)
+            if isinstance(pickle.loads(packed), BaseException):
+                break
+    else:
         packed = dumps_result(RemoteError(describe(error)))
     return pickle.dumps((packed, text), PROTOCOL)
+
+
+class _TakenApart:
+    """An exception whose class wants other arguments than those that it keeps, and so cannot be made out of them:
+    it is put together without its class being called."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._parts = type(error), error.args, error.__dict__
+
+    def __reduce__(self) -> Any:
+        return _put_together, self._parts
+
+
+def _put_together(kind: Type[BaseException], args: Tuple[Any, ...], state: Dict[str, Any]) -> Any:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 def loads_exception(payload: bytes) -> BaseException:

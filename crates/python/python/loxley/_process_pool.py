@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import functools
 import logging
+import multiprocessing
 import os
 import pickle
 import sys
@@ -27,7 +28,7 @@ from loxley._core import Hub
 from loxley._functions import FunctionTable
 from loxley._futures import CallFuture, TaskTimeout, WorkerLost, raised
 from loxley._packing import CALL, Arrived, pack_call, unpack_error
-from loxley._processes import FreshContext, Initializer, Worker
+from loxley._processes import FreshContext, Initializer, NeedsFork, Worker
 from loxley._wishes import Wishes
 
 if TYPE_CHECKING:
@@ -186,6 +187,12 @@ class ProcessPool:
 
     def _start(self) -> None:
         _LIVING.add(self)
+        if self._initializer is not None and isinstance(self.context, FreshContext):
+            try:
+                self._start_worker()
+                self._idle += 1
+            except NeedsFork:
+                self.context = multiprocessing.get_context("fork")
         if self.context.get_start_method() == "fork":
             # A process should not be forked once there are threads.
             for _ in range(self.size):
@@ -307,8 +314,11 @@ class ProcessPool:
     def _replace(self, line: int, was_ready: bool, later: Later) -> None:
         worker = self._workers.pop(line, None)
         self._sockets.pop(line, None)
+        if worker is None:
+            # It could not be started: whoever tried knows.
+            return
         self._idle = min(self._idle, len(self._workers))
-        how = worker.how_it_ended() if worker else "is gone"
+        how = worker.how_it_ended()
         reason = self._unfit.pop(line, None)
         if reason is not None:
             # Said only now, when everything that the process had to tell has been told.

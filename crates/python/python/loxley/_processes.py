@@ -17,10 +17,20 @@ import signal
 import socket
 import sys
 from multiprocessing import context as contexts
-from multiprocessing import popen_spawn_posix, process, reduction, resource_tracker, spawn, util
+from multiprocessing import (
+    popen_spawn_posix,
+    process,
+    reduction,
+    resource_tracker,
+    spawn,
+    synchronize,
+    util,
+)
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import cloudpickle
+
+from loxley._main_globals import MainGlobals
 
 
 class Worker:
@@ -31,8 +41,9 @@ class Worker:
     ) -> None:
         line = socket.socket(fileno=os.dup(descriptor))
         try:
+            is_forked = context.get_start_method() == "fork"
             self.process = context.Process(
-                target=_serve, args=(line, initializer), daemon=False
+                target=_serve, args=(line, initializer, is_forked), daemon=False
             )
             with _no_interrupts():
                 self.process.start()
@@ -79,7 +90,7 @@ class Initializer:
         self._function = function
         self._arguments = arguments
 
-    def __call__(self) -> None:
+    def __call__(self, space: MainGlobals) -> None:
         self._function(*self._arguments)
 
     def __reduce__(self) -> Any:
@@ -88,9 +99,17 @@ class Initializer:
         return _unpack_initializer, (content.getvalue(),)
 
 
-def _unpack_initializer(packed: bytes) -> Callable[[], None]:
+def _unpack_initializer(packed: bytes) -> Callable[[MainGlobals], None]:
     # Unpickled when it is called, so that what goes wrong then is told as what goes wrong in it.
-    return lambda: Initializer(*pickle.loads(packed))()
+    def initialize(space: MainGlobals) -> None:
+        (function, arguments), _ = space.loads(packed)
+        function(*arguments)
+
+    return initialize
+
+
+class NeedsFork(Exception):
+    """An initializer is to get what only a process gets that is forked from this one."""
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -100,6 +119,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         reduction.ForkingPickler._extra_reducers,  # type: ignore[attr-defined]
         cloudpickle.Pickler.dispatch_table,
     )
+
+    def reducer_override(self, value: Any) -> Any:
+        # Nobody else finds a semaphore whose name is gone: that of a lock, and so of a queue, made by the context
+        # `fork`, which is the usual one before Python 3.14.
+        if isinstance(value, synchronize.SemLock) and getattr(value, "_is_fork_ctx", False):
+            raise NeedsFork
+        return super().reducer_override(value)
 
 
 class _FreshPopen(popen_spawn_posix.Popen):
@@ -142,6 +168,7 @@ _spawn: Any = util.spawnv_passfds
 
 def _preparation(process_object: Any) -> Any:
     """What a fresh interpreter should have in common with this one."""
+    spawn._check_not_importing_main()  # type: ignore[attr-defined]
     return {
         "name": process_object._name,
         "authkey": process.current_process().authkey,
@@ -177,7 +204,9 @@ def _no_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(line: socket.socket, initializer: Optional[Callable[[], None]]) -> None:
+def _serve(
+    line: socket.socket, initializer: Optional[Callable[[MainGlobals], None]], is_forked: bool
+) -> None:
     """What a worker process does."""
     from loxley import _worker
 
@@ -187,4 +216,4 @@ def _serve(line: socket.socket, initializer: Optional[Callable[[], None]]) -> No
     # A forked process has the lines of others too; only its own must stay open in it.
     os.dup2(line.fileno(), 0)
     line.close()
-    _worker.main(initializer)
+    _worker.main(initializer, is_forked)

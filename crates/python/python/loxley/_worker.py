@@ -10,22 +10,22 @@ import pickle
 import signal
 import sys
 import types
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from loxley._core import WorkerLine
+from loxley._main_globals import Brought, MainGlobals
 from loxley._packing import (
     CALL,
     ITEMS,
     Arrived,
     Packed,
     dumps_exception,
-    loads,
     pack_result,
     unpack_error,
 )
 
 
-def main(initializer: Optional[Callable[[], None]]) -> None:
+def main(initializer: Optional[Callable[[MainGlobals], None]], is_forked: bool) -> None:
     """Serves the line on standard input until it ends."""
     line = WorkerLine()
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -34,10 +34,13 @@ def main(initializer: Optional[Callable[[], None]]) -> None:
     # Ctrl-C is for the process in front of which somebody sits; it decides what becomes of this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    # What is defined in the main module over there must not be looked for in this one.
-    sys.modules["__main__"] = types.ModuleType("__main__")
+    # What is defined in the main module over there must not be looked for in the one that started this process; what
+    # comes from there is found in its place. A process that was forked has it already.
+    if not is_forked:
+        sys.modules["__main__"] = types.ModuleType("__main__")
+    space = MainGlobals(sys.modules["__main__"].__dict__)
     try:
-        limit = _set_up(line.setup(), initializer)
+        limit = _set_up(line.setup(), initializer, space)
     except BaseException as error:
         # Told where a program that knows `ProcessPoolExecutor` listens for it.
         logger = logging.getLogger("concurrent.futures")
@@ -46,21 +49,23 @@ def main(initializer: Optional[Callable[[], None]]) -> None:
         return
     del initializer
     line.ready(None)
-    _serve(line, limit)
+    _serve(line, limit, space)
 
 
-def _set_up(setup: bytes, initializer: Optional[Callable[[], None]]) -> Optional[int]:
+def _set_up(
+    setup: bytes, initializer: Optional[Callable[[MainGlobals], None]], space: MainGlobals
+) -> Optional[int]:
     folder, arguments, limit = pickle.loads(setup)
     sys.argv = arguments
     with contextlib.suppress(OSError):
         os.chdir(folder or ".")
     if initializer is not None:
-        initializer()
+        initializer(space)
     return limit  # type: ignore[no-any-return]
 
 
-def _serve(line: WorkerLine, limit: Optional[int]) -> None:
-    functions: Dict[int, Callable[..., Any]] = {}
+def _serve(line: WorkerLine, limit: Optional[int], space: MainGlobals) -> None:
+    functions: Dict[int, Tuple[Callable[..., Any], Brought]] = {}
     count = 0
     while limit is None or count < limit:
         call = line.next()
@@ -73,10 +78,11 @@ def _serve(line: WorkerLine, limit: Optional[int]) -> None:
         try:
             arrived = Arrived(payload, segment)
             del payload
-            function = functions.get(number)
-            if function is None:
-                function = functions[number] = _unpickled("the function", line.function(number))
-            result = _run(function, shape, arrived)
+            if number not in functions:
+                functions[number] = _unpickled_function(line.function(number), space)
+            function, brought = functions[number]
+            space.enter(brought)
+            result = _run(function, shape, arrived, space)
             bytes_, shared = result.ship(line)
             line.done(lease, True, bytes_, shared is not None)
         except BaseException as error:
@@ -87,16 +93,18 @@ def _serve(line: WorkerLine, limit: Optional[int]) -> None:
     line.retire()
 
 
-def _unpickled(what: str, payload: bytes) -> Any:
+def _unpickled_function(payload: bytes, space: MainGlobals) -> Tuple[Callable[..., Any], Brought]:
     try:
-        return loads(payload)
+        return space.loads(payload)
     except BaseException as problem:
-        raise unpack_error(what, problem) from problem
+        raise unpack_error("the function", problem) from problem
 
 
-def _run(function: Callable[..., Any], shape: int, arrived: Arrived) -> Packed:
+def _run(
+    function: Callable[..., Any], shape: int, arrived: Arrived, space: MainGlobals
+) -> Packed:
     try:
-        given = arrived.unpack()
+        given, _ = arrived.unpack(space.loads)
     except BaseException as problem:
         raise unpack_error("the arguments of the call", problem) from problem
     if shape == CALL:
