@@ -122,6 +122,16 @@ def test_an_exception_that_cannot_travel_is_told_in_words(executor):
     assert executor.submit(square, 3).result(PATIENCE) == 9
 
 
+def test_a_future_says_how_far_it_is(executor, gate):
+    held = executor.submit(gate.come, 3)
+    gate.wait_for(1)
+    assert "state=running" in repr(held)
+    gate.open()
+    concurrent.futures.wait([held], PATIENCE)
+    assert repr(held).endswith("state=finished>")
+    assert held.result() == 3 and repr(held).endswith("state=finished returned int>")
+
+
 def test_wait_and_as_completed(executor, gate):
     slow, fast = executor.submit(gate.come, "slow"), executor.submit(square, 2)
     done, pending = concurrent.futures.wait([slow, fast], PATIENCE, "FIRST_COMPLETED")

@@ -245,3 +245,29 @@ def test_what_is_defined_in_no_module_at_all_comes_back(run):
             print(type(executor.submit(space["fail"]).exception()) is space["Bad"])
     """
     assert run(program) == ["True", "True"]
+
+
+def test_globals_of_functions_that_nobody_calls_any_more_are_forgotten(run):
+    program = """
+        import gc, loxley
+
+        class Counted:
+            pass
+
+        kept = None
+
+        def use():
+            return kept is not None
+
+        def there():
+            gc.collect()
+            return sum(type(value).__name__ == "Counted" for value in gc.get_objects())
+
+        with loxley.Executor(1) as executor:
+            for number in range(200):
+                kept = Counted()
+                kept.number = number
+                assert executor.submit(use).result()
+            print(executor.submit(there).result() <= 70, executor.submit(use).result())
+    """
+    assert run(program) == ["True", "True"]

@@ -131,9 +131,11 @@ class CallFuture(LazyFuture[T]):
             self.set_exception(error)
 
     def __repr__(self) -> str:
-        if self.done() or not self.running():
-            return super().__repr__()
-        return super().__repr__().replace("state=pending", "state=running")
+        told = super().__repr__()
+        if self._arrived is not None:
+            # Nobody has looked at what it is.
+            return told.replace(" returned NoneType", "")
+        return told.replace("state=pending", "state=running") if self.running() else told
 
     def __reduce__(self) -> Any:
         raise TypeError("a future cannot leave its process")

@@ -57,6 +57,15 @@ class MainGlobals:
             if now is _NOTHING or now is self._put.get(name, _NOTHING):
                 self._values[name] = self._put[name] = value
 
+    def forget(self, brought: Brought) -> None:
+        """Nobody calls again what brought these along."""
+        self._entered = None
+        for name, value in brought.items():
+            if self._put.get(name, _NOTHING) is value:
+                del self._put[name]
+                if self._values.get(name, _NOTHING) is value:
+                    del self._values[name]
+
     def adopt(self, own: Dict[str, Any]) -> Dict[str, Any]:
         """The globals of a function that was to have these of its own: this namespace, if it is of the main
         module."""

@@ -74,7 +74,8 @@ def _serve(line: WorkerLine, limit: Optional[int], space: MainGlobals) -> None:
         lease, number, shape, payload, segment, forgotten = call
         del call
         for old in forgotten or ():
-            functions.pop(old, None)
+            if old in functions:
+                space.forget(functions.pop(old)[1])
         try:
             arrived = Arrived(payload, segment)
             del payload
@@ -88,7 +89,7 @@ def _serve(line: WorkerLine, limit: Optional[int], space: MainGlobals) -> None:
         except BaseException as error:
             line.done(lease, False, dumps_exception(error), False)
         # Nothing of a call stays here while the next one is waited for.
-        function = result = arrived = bytes_ = b""  # type: ignore[assignment]
+        function = brought = result = arrived = bytes_ = b""  # type: ignore[assignment]
         count += 1
     line.retire()
 
