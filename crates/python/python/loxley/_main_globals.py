@@ -87,25 +87,30 @@ class _Reader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         found = super().find_class(module, name)
+        # What is returned must not know the reader, which keeps it: what was read would stay with them.
         if name == _MAKE and module.startswith("cloudpickle"):
-            return self._making(found)
+            return _making(found, self.space)
         if name == _SET_STATE and module.startswith("cloudpickle"):
-            return self._setting(found)
+            return _setting(found, self.space, self.brought)
         return found
 
-    def _making(self, make: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda code, own, *rest: make(code, self.space.adopt(own), *rest)
 
-    def _setting(self, set_state: Callable[..., Any]) -> Callable[..., Any]:
-        def set_(function: Any, state: Any) -> None:
-            slots = state[1]
-            if self.space.owns(function):
-                brought, slots["__globals__"] = slots["__globals__"], {}
-                self.brought.update(brought)
-                self.space.put(brought)
-            set_state(function, state)
+def _making(make: Callable[..., Any], space: MainGlobals) -> Callable[..., Any]:
+    return lambda code, own, *rest: make(code, space.adopt(own), *rest)
 
-        return set_
+
+def _setting(
+    set_state: Callable[..., Any], space: MainGlobals, brought: Brought
+) -> Callable[..., Any]:
+    def set_(function: Any, state: Any) -> None:
+        slots = state[1]
+        if space.owns(function):
+            mine, slots["__globals__"] = slots["__globals__"], {}
+            brought.update(mine)
+            space.put(mine)
+        set_state(function, state)
+
+    return set_
 
 
 def _has_functions(stream: Stream) -> bool:

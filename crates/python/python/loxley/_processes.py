@@ -121,9 +121,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     )
 
     def reducer_override(self, value: Any) -> Any:
-        # Nobody else finds a semaphore whose name is gone: that of a lock, and so of a queue, made by the context
-        # `fork`, which is the usual one before Python 3.14.
-        if isinstance(value, synchronize.SemLock) and getattr(value, "_is_fork_ctx", False):
+        # Nobody else finds a semaphore without a name: that of a lock, and so of a queue, which the context `fork` made,
+        # the usual one before Python 3.14.
+        if isinstance(value, synchronize.SemLock) and value._semlock.name is None:  # type: ignore[attr-defined]
             raise NeedsFork
         return super().reducer_override(value)
 
