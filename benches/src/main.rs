@@ -107,8 +107,9 @@ enum System {
     Run(run::Arguments),
     /// The simulator beside SimPy, asimpy and a bare heap.
     Sim(sim::Arguments),
-    /// Real runs of the pool, predicted by the simulator after calibration.
-    Predict,
+    /// Real runs of the pool, predicted by the simulator after calibration; real runs of job files by `loxley run` and by a
+    /// server, predicted by the simulator with its defaults.
+    Predict(predict::Arguments),
     /// Real runs of `loxley run` and of a server, predicted from their journals alone.
     Replay(replay::Arguments),
     /// The Python package beside ProcessPoolExecutor, multiprocessing, joblib, Dask and pure Python.
@@ -144,7 +145,7 @@ fn run_system(part: System, options: &Options, report: &mut Report) -> Result<()
         System::Cluster(cluster) => cluster::run(options, &cluster, report),
         System::Run(run) => run::run(options, &run, report),
         System::Sim(sim) => sim::run(&sim, options, report),
-        System::Predict => predict::run(options),
+        System::Predict(predict) => predict::run(options, &predict),
         System::Replay(replay) => replay::run(options, &replay),
         System::Python(python) => python::run(&python, options),
         System::Journal => journal::run(options, report),

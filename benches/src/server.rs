@@ -189,7 +189,7 @@ fn resident_bytes() -> Result<u64> {
     Ok(pages.parse::<u64>()? * rustix::param::page_size() as u64)
 }
 
-/// Sleeps of a heavy-tailed length on two agents with two slots each: the makespan over the floor.
+/// Sleeps of a heavy-tailed length on two agents with two slots each, and on four with one: the makespan over the floor.
 fn heavy_tail(options: &Options, report: &mut Report) -> Result<()> {
     let count = if options.quick { 300 } else { 2_000 };
     let costs = heavy_tailed(count);
@@ -218,6 +218,13 @@ fn heavy_tail(options: &Options, report: &mut Report) -> Result<()> {
     let samples = interleaved(options.effort(), &mut contenders);
     let goal = Goal::Times(1.0, "xargs");
     report.case("heavy tail, processes", "x floor", Some(goal), &samples);
+    let four = Fleet::start(true, 4, 1, 1)?;
+    let mut contenders = vec![Contender::new("loxley", Role::Subject, || {
+        four.time(&outside) / floor
+    })];
+    let samples = interleaved(options.effort(), &mut contenders);
+    let goal = Goal::AtMost(1.10);
+    report.case("heavy tail, four agents", "x floor", Some(goal), &samples);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Real runs of the pool, predicted by the simulator [X9].
+//! Real runs of the pool, and of job files, predicted by the simulator [X4, X9].
 //!
 //! ```text
 //!   this machine ──> calibration ──┐
@@ -15,8 +15,11 @@
 //! calibration measures single costs of the pool with programs of its own.
 
 mod calibration;
+mod jobs;
 mod real;
 mod workloads;
+
+use std::path::PathBuf;
 
 use anyhow::Result;
 use loxley_balance::{StealAmount, Topology, VictimOrder};
@@ -105,7 +108,26 @@ struct Prediction {
     runs: Vec<f64>,
 }
 
-pub(crate) fn run(options: &Options) -> Result<()> {
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The `loxley` to measure [default: the one beside this program].
+    #[arg(long, value_name = "PATH")]
+    loxley: Option<PathBuf>,
+}
+
+pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<()> {
+    predict_pool(options)?;
+    if options.wants(jobs::SETTING) {
+        let loxley = match &arguments.loxley {
+            Some(path) => path.clone(),
+            None => std::env::current_exe()?.with_file_name("loxley"),
+        };
+        jobs::run(options, &loxley)?;
+    }
+    Ok(())
+}
+
+fn predict_pool(options: &Options) -> Result<()> {
     let rounds = options
         .rounds
         .unwrap_or(if options.quick { 3 } else { 9 })
@@ -125,7 +147,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             all.push(predictions);
         }
     }
-    Summary::new(&all).print(options);
+    if !all.is_empty() {
+        Summary::new(&all).print(options);
+    }
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use loxley_balance::Rng;
 use loxley_model::Priority;
 use loxley_sim::fleet::{self, FleetLoad, FleetSetup, TaskGroup};
 use loxley_sim::quality::geometric_mean;
-use loxley_sim::time::{Nanos, SECOND};
+use loxley_sim::time::{Nanos, nanos};
 use loxley_sim::{Arrivals, Distribution, Happening, Observer};
 
 use super::{Row, Table};
@@ -113,7 +113,7 @@ impl Place {
         let Arrivals::At(moment) = tagged.arrivals else {
             unreachable!("tagged tasks come at a moment");
         };
-        let moment = (moment * SECOND as f64) as Nanos;
+        let moment = nanos(moment);
         let groups = self.first.iter().cloned();
         let groups = groups.chain([self.others.clone(), tagged]).collect();
         let mut setup = FleetSetup::new(self.processors, FleetLoad::Groups(groups));

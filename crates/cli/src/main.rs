@@ -96,6 +96,31 @@ enum Command {
     Man(man::Args),
 }
 
+/// The same with one command: to describe the others to the parser takes longer than it takes to run `true`.
+#[derive(Debug, Parser)]
+#[command(name = "loxley", version, max_term_width = 100)]
+struct OnlyRun {
+    #[command(subcommand)]
+    command: RunCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum RunCommand {
+    Run(Box<run::Args>),
+}
+
+/// What the command line says.
+fn parse(arguments: Vec<OsString>) -> clap::error::Result<Command> {
+    if arguments.get(1).is_some_and(|word| word == "run")
+        && let Ok(OnlyRun { command }) = OnlyRun::try_parse_from(&arguments)
+    {
+        let RunCommand::Run(args) = command;
+        return Ok(Command::Run(args));
+    }
+    // Also whoever is not understood, or asks for help, is answered by the whole.
+    Cli::try_parse_from(arguments).map(|cli| cli.command)
+}
+
 impl Command {
     fn run(self, out: &mut dyn Write) -> Result<Exit> {
         match self {
@@ -149,8 +174,8 @@ fn main() -> ExitCode {
             return Exit::RunFailed.into();
         }
     };
-    let command = match Cli::try_parse_from(arguments) {
-        Ok(cli) => cli.command,
+    let command = match parse(arguments) {
+        Ok(command) => command,
         Err(refusal) => return refuse(&refusal),
     };
     let mut out = io::BufWriter::new(io::stdout().lock());

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -611,6 +612,32 @@ fn agents_and_servers_end_when_told() {
     fleet.ok(&["agent", "stop", "ada"]);
     let mut ada = fleet.agents.pop().unwrap();
     assert_eq!(wait(&mut ada), 0);
+}
+
+#[test]
+fn a_server_hears_a_signal_from_the_moment_it_can_be_reached() {
+    // Several times, since it depends on a moment. INT is ignored at first, as for what a shell starts in the background.
+    for _ in 0..4 {
+        let directory = tempfile::tempdir().unwrap();
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let start = "trap '' INT; exec \"$@\"";
+        let mut server = Command::new("sh")
+            .args(["-c", start, "sh", LOXLEY, "server", "start"])
+            .args(["--log", "error", "--listen", &address.to_string(), "--dir"])
+            .arg(directory.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            assert!(begun.elapsed() < PATIENCE, "it listens");
+            thread::yield_now();
+        }
+        signal(server.id(), Signal::INT);
+        assert_eq!(wait(&mut server), 0);
+    }
 }
 
 #[test]

@@ -20,8 +20,9 @@ use loxley_journal::postgres::{
     SHARD, schema,
 };
 use loxley_journal::{
-    AppendError, DatabaseError, Group, JobQuery, Journal, Limit, OpenError, Options, Place,
-    Position, ReadHistory, Rows, Snapshot, SqliteJournal, TransferError, failpoint, transfer,
+    AppendError, DatabaseError, Group, History, JobQuery, Journal, Limit, OpenError, Options,
+    Place, Position, ReadHistory, Rows, Snapshot, SqliteJournal, TransferError, failpoint,
+    transfer,
 };
 use loxley_model::JobId;
 use postgres_server::{OWNER, Postgres};
@@ -499,6 +500,13 @@ fn several_servers_may_make_the_tables_at_once() {
     a_writer_is_killed_at_every_place(&server);
 }
 
+/// Nine megabytes, or twenty.
+fn large_result(number: u64) -> Vec<u8> {
+    let len = if number == 16 { 20 << 20 } else { 9 << 20 };
+    let byte = |at: usize| (at as u64 * 31 + number) as u8;
+    (0..len).map(byte).collect()
+}
+
 #[test]
 fn a_journal_goes_into_a_database_and_back_with_its_history() {
     let Some(server) = Postgres::start() else {
@@ -514,7 +522,12 @@ fn a_journal_goes_into_a_database_and_back_with_its_history() {
         .journal;
     for number in 0..30 {
         let at = journal.next_position();
-        journal.append(at, &sample::full(number)).unwrap();
+        let mut group = sample::full(number);
+        if (14..18).contains(&number) {
+            // More together than is copied at once, and one of them alone as well.
+            group.rows.outputs[0].result = large_result(number);
+        }
+        journal.append(at, &group).unwrap();
         if number % 10 == 9 {
             let snapshot = Snapshot {
                 position: at,
@@ -542,6 +555,12 @@ fn a_journal_goes_into_a_database_and_back_with_its_history() {
     );
     let back = transfer(&database("fleet"), &directory("back")).unwrap();
     assert_eq!(there, back);
+    let copied = History::open(&scratch.path().join("back")).unwrap();
+    for number in 14..18 {
+        let task = sample::full(number).rows.outputs[0].task;
+        let left = copied.outputs_of(&[task]).unwrap();
+        assert!(left[0].result == large_result(number), "result {number}");
+    }
     let refused = transfer(&database("fleet"), &directory("back")).unwrap_err();
     let is_present = matches!(refused, TransferError::Open(OpenError::Present { .. }));
     assert!(is_present, "{refused}");

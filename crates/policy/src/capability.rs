@@ -183,6 +183,14 @@ impl Derived {
 impl Scheduler {
     /// Whether the agents of a cohort can do tasks of a class.
     pub(crate) fn is_capable(&self, class: ClassRef, cohort: CohortRef) -> bool {
+        let known_for = (
+            self.derived.fleet.generation,
+            self.facts.classes.class_count(),
+        );
+        let memo = &self.derived.fleet.cohort(cohort).appetite;
+        if self.facts.config.performance.cache_capability_matches && memo.known_for == known_for {
+            return memo.capable[class.index()];
+        }
         let known = &self.derived.capabilities;
         let share = known.share(&self.facts, &self.derived.fleet, class, cohort);
         share.is_some()

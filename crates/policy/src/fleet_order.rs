@@ -97,6 +97,9 @@ impl Scheduler {
         if !self.facts.config.strategy.pulls() {
             return None;
         }
+        // Worked out once, so that nobody has to search for each task who can do it.
+        let cohort = self.facts.agents[agent].cohort;
+        self.derived.appetite(&self.facts, cohort);
         let task = self.first_of_fleet(agent, shares)?;
         if self.facts.tasks[task].agent == agent {
             // Its own queue knows best: a task that has no place in this order may come first.
@@ -124,13 +127,15 @@ impl Scheduler {
         let this = &self.facts.tasks[task];
         let owner = self.derived.fleet.hand(this.agent);
         let class = self.facts.admission_class_of(this).capability;
-        let is_free = !self.is_protected(this.priority)
-            || (self.may_rescue() && !self.could_start(this.agent, this.admission_class));
-        is_free
+        let is_free = || {
+            !self.is_protected(this.priority)
+                || (self.may_rescue() && !self.could_start(this.agent, this.admission_class))
+        };
+        self.is_capable(class, self.facts.agents[agent].cohort)
+            && is_free()
             && !self.keeps_first(task, agent, this.agent)
             && owner.queue.len() > self.robbed_above()
             && self.has_room_for_loot(agent)
-            && self.is_capable(class, self.facts.agents[agent].cohort)
     }
     /// Whether an agent could start a task of this class of its own queue now. Then an urgent one stays there.
     fn could_start(&self, agent: AgentRef, class: AdmissionClassRef) -> bool {

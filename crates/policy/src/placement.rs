@@ -11,7 +11,7 @@ use crate::derived::Derived;
 use crate::facts::Facts;
 use crate::faster::expected_wait;
 use crate::fleet::{Change, Fleet, GroupRef, Hand};
-use crate::promising::Promising;
+use crate::promising::{Promising, PromisingGroup};
 use crate::refs::{AgentRef, ClassRef, CohortRef, KindRef, TaskRef};
 use crate::scheduler::report;
 use crate::timers::Alarm;
@@ -345,7 +345,11 @@ impl Scheduler {
         let mut errand = Errand::new(&self.facts, fleet, task, class);
         errand.ask_holder(capable);
         errand.ask_listed(capable);
-        errand.ask_promising(&fleet.promising(errand.cost, capable));
+        let promising = fleet.promising(errand.cost, capable, errand.looks as usize);
+        match promising.first() {
+            Some(first) if errand.trusts(&promising) => errand.take_best_of(first),
+            _ => errand.ask_promising(&promising),
+        }
         let (finish, agent) = errand.best?;
         Some((agent, Reason::EarliestFinish(self.facts.now + finish)))
     }
@@ -421,6 +425,8 @@ struct Errand<'a> {
     looks: u32,
     /// And how many of one group.
     of_each: u32,
+    /// Whether there are many agents.
+    of_many: bool,
     /// Whether those of a group are about equally fast.
     alike: bool,
     /// Whether some agents are known to do better or worse at this kind of work than at everything, or faster or slower.
@@ -447,6 +453,7 @@ impl<'a> Errand<'a> {
             data,
             looks: if many { LOOKS_MAX_OF_MANY } else { LOOKS_MAX },
             of_each: if many && !knows_kind { 1 } else { CANDIDATES },
+            of_many: many,
             alike: true,
             knows_kind,
             best: None,
@@ -479,6 +486,23 @@ impl<'a> Errand<'a> {
         {
             self.ask(agent, *skill_match);
         }
+    }
+
+    /// Whether what the indexes tell is enough: in a large fleet many are about as good, and what each has in hand is in
+    /// no cache. Where agents are known to differ for this task, they are asked.
+    fn trusts(&self, promising: &Promising) -> bool {
+        self.of_many
+            && self.data.is_none()
+            && !self.knows_kind
+            && promising.iter().all(|group| !group.is_uneven)
+    }
+
+    /// Takes the best placed of a group, by what its index tells.
+    fn take_best_of(&mut self, group: &PromisingGroup) {
+        let members = &self.facts.agents.cohort(group.at.cohort).members;
+        let best = self.fleet.ranking(group.at).best();
+        let agent = best.and_then(|position| members[position]);
+        self.best = agent.map(|agent| (group.estimate, agent));
     }
 
     /// Asks the best placed of each group, the most promising first.
@@ -567,8 +591,7 @@ impl Capabilities {
     /// Whether an agent with this key, or a lower one, surely has at least `len` queued tasks. Where the
     /// key alone cannot tell, the answer is no.
     pub(crate) fn has_surely_queued(&self, key: i64, len: u32) -> bool {
-        self.matching_strategy != Matching::EarliestFinish
-            && self.history_weight >= 0.0
+        self.history_weight >= 0.0
             && key != ABSENT
             && key <= -i64::from(len) * QUEUED_WEIGHT - THROTTLE_WEIGHT - BUSY_WEIGHT
     }

@@ -12,7 +12,8 @@ use loxley_model::ZoneId;
 
 use crate::refs::{AgentRef, ClassRef, CohortRef, TaskRef};
 use crate::scheduler::report;
-use crate::{Action, Reason, Report, Scheduler};
+use crate::tournament::ABSENT;
+use crate::{Action, Matching, Reason, Report, Scheduler};
 
 /// The idle agents of each cohort and zone.
 type Idle = BTreeMap<(CohortRef, Option<ZoneId>), Vec<AgentRef>>;
@@ -77,7 +78,7 @@ impl Scheduler {
     }
 
     /// Whether an agent that is about to get a task will be busy, and its queue longer than that of the
-    /// agent with the best score, by more than comes about by chance. Asked for every task, so it looks
+    /// agent that is best placed, by more than comes about by chance. Asked for every task, so it looks
     /// at no others.
     pub(crate) fn will_be_crowded(&mut self, agent: AgentRef) -> bool {
         let len = self.queue_at(agent) + 1;
@@ -88,15 +89,17 @@ impl Scheduler {
         }
         let by_chance = 1 + len / 16;
         let best = self.derived.fleet.best_keys(&self.facts);
-        if self
-            .facts
-            .config
-            .capabilities
-            .has_surely_queued(best.best_key(), len - by_chance)
-        {
+        let (best, best_key) = (best.best().map(CohortRef::new), best.best_key());
+        if self.facts.config.capabilities.matching_strategy == Matching::EarliestFinish {
+            // Keys are how long agents have to do: the same in time, with what its tasks take for one of them.
+            let key = self.derived.fleet.ranking_key(&self.facts, agent);
+            let (own, least) = (key.unsigned_abs(), best_key.unsigned_abs());
+            return key != ABSENT && own.saturating_sub(least) > own / u64::from(len) + own / 16;
+        }
+        let capabilities = &self.facts.config.capabilities;
+        if capabilities.has_surely_queued(best_key, len - by_chance) {
             return false;
         }
-        let best = best.best().map(CohortRef::new);
         let best = best.and_then(|cohort| self.derived.fleet.best_of(&self.facts, cohort));
         let shortest = best.map_or(len, |best| self.queue_at(best));
         len.saturating_sub(shortest) > by_chance

@@ -9,7 +9,7 @@ use loxley_journal::postgres::Address;
 use loxley_server::cluster::{self, Cluster, ClusterOptions};
 use loxley_server::{ServerOptions, api};
 
-use super::start::{Args, on_end_signal, say_started};
+use super::start::{Args, EndSignals, say_started};
 
 pub(super) async fn serve(
     args: &Args,
@@ -24,11 +24,15 @@ pub(super) async fn serve(
         shards: args.shards,
     };
     let directory = options.directory.clone();
-    let cluster = Cluster::start(options, cluster).await?;
+    let mut signals = EndSignals::watch()?;
+    let cluster = tokio::select! {
+        cluster = Cluster::start(options, cluster) => cluster?,
+        () = signals.come() => return Ok(()),
+    };
     let stopper = cluster.stopper();
-    on_end_signal(move || {
+    signals.then(move || {
         stopper.send_replace(true);
-    })?;
+    });
     say_started(args, &cluster.access().url, &directory, out)?;
     Ok(cluster.run(api::router).await?)
 }

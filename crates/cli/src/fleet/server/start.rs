@@ -11,7 +11,7 @@ use loxley_journal::{AppendError, NotWritten};
 use loxley_policy::Config;
 use loxley_server::{Server, ServerError, ServerOptions, api};
 use serde::Serialize;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::super::connect::print_json;
 use super::super::logs::LogArgs;
@@ -166,9 +166,14 @@ async fn serve(args: &Args, options: ServerOptions, out: &mut dyn Write) -> Resu
 async fn serve_alone(args: &Args, options: ServerOptions, out: &mut dyn Write) -> Result<()> {
     let directory = options.directory.clone();
     let place = directory.display().to_string();
-    let server = Server::start(options, api::router).await?;
+    let mut signals = EndSignals::watch()?;
+    let server = tokio::select! {
+        server = Server::start(options, api::router) => server?,
+        // Nobody was answered yet, and a journal bears to be left at any moment.
+        () = signals.come() => return Ok(()),
+    };
     let context = server.context().clone();
-    on_end_signal(move || context.stop())?;
+    signals.then(move || context.stop());
     for notice in server.notices() {
         tracing::warn!("{notice}");
     }
@@ -213,21 +218,38 @@ pub(super) fn say_started(
     Ok(out.flush()?)
 }
 
-/// Calls `end` at the first INT or TERM from now on. Whoever reads that the server has started may end it at once: it
-/// listens before it says so.
-pub(super) fn on_end_signal(end: impl FnOnce() + Send + 'static) -> Result<()> {
-    let listen = |kind| signal(kind).context("cannot watch for signals");
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    let mut terminate = listen(SignalKind::terminate())?;
-    tokio::spawn(async move {
+/// INT and TERM, from when this is made: before the server listens, since whoever reaches it may end it at once. Also
+/// where whoever started it ignores them, as shells do for what they start in the background.
+pub(super) struct EndSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl EndSignals {
+    pub(super) fn watch() -> Result<Self> {
+        let watch = |kind| signal(kind).context("cannot watch for signals");
+        Ok(Self {
+            interrupt: watch(SignalKind::interrupt())?,
+            terminate: watch(SignalKind::terminate())?,
+        })
+    }
+
+    /// Returns at the first of them.
+    pub(super) async fn come(&mut self) {
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
         }
         tracing::info!("told to end by a signal");
-        end();
-    });
-    Ok(())
+    }
+
+    /// Calls `end` at the first of them.
+    pub(super) fn then(mut self, end: impl FnOnce() + Send + 'static) {
+        tokio::spawn(async move {
+            self.come().await;
+            end();
+        });
+    }
 }
 
 #[cfg(test)]
