@@ -58,7 +58,7 @@ pub(super) fn run(options: &Options, loxley: &Path) -> Result<()> {
         let server = place.serve(&file)?;
         let (mut ran, mut served) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            ran.push(place.time(&["run", "--no-report", "-q", "job.yaml"])?);
+            ran.push(place.time(&["run", "--no-report", "job.yaml"])?);
             served.push(place.time(&["submit", "--wait", "-q", "job.yaml"])?);
         }
         drop(server);

@@ -258,6 +258,28 @@ fn pruning_can_keep_a_number_of_jobs() {
 }
 
 #[test]
+fn a_copy_has_the_large_results_too() {
+    let directory = journal();
+    let results = directory.path().join("results");
+    std::fs::create_dir(&results).unwrap();
+    let large = vec![7; 3 << 20];
+    std::fs::write(results.join("1-whole"), &large).unwrap();
+    std::fs::write(results.join("2-half.part"), "not whole").unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let copy = scratch.path().join("copy");
+    let (from, to) = (directory.path().display(), copy.display());
+    let words = ["copy", &from.to_string(), &to.to_string(), "--json"];
+    let said = json(&loxley(directory.path(), &words));
+    assert_eq!(
+        (&said["results"], &said["results_left"]),
+        (&1.into(), &0.into())
+    );
+    assert!(std::fs::read(copy.join("results/1-whole")).unwrap() == large);
+    assert!(!copy.join("results/2-half.part").exists());
+    assert!(text(&loxley(&copy, &["check"])).contains("nothing is damaged"));
+}
+
+#[test]
 fn a_running_owner_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options {

@@ -121,14 +121,17 @@ impl Scheduler {
         let (classes, mut shorter_than) = (queue.free_classes(protected_from), queue.len() - 1);
         let mut chosen = None;
         for cohort in (0..cohorts).map(CohortRef::new) {
+            // What is known of the whole cohort comes first: mostly that is enough.
+            if self.is_capable(class, cohort)
+                || self.derived.appetite(&self.facts, cohort) & classes == 0
+            {
+                continue;
+            }
             let Some(target) = self.derived.fleet.best_of(&self.facts, cohort) else {
                 continue;
             };
             let len = self.queue_at(target);
-            if len >= shorter_than
-                || self.is_capable(class, cohort)
-                || self.derived.appetite(&self.facts, cohort) & classes == 0
-            {
+            if len >= shorter_than {
                 continue;
             }
             if let Some(task) = self.movable(busy, cohort) {

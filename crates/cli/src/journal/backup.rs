@@ -106,28 +106,36 @@ fn print(checked: &Checked, to: &Path, results: u64, out: &mut dyn Write) -> Res
     Ok(())
 }
 
-/// Copies what is whole; how many files that was.
-fn copy_results(from: &Path, to: &Path) -> Result<u64> {
-    let found = match fs::read_dir(from.join(RESULTS)) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
-        found => found?,
+/// The large results in the directory of a server that are whole.
+pub(super) fn large_results(directory: &Path) -> Result<impl Iterator<Item = PathBuf>> {
+    let found = match fs::read_dir(directory.join(RESULTS)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        found => Some(found?),
     };
+    let files = found.into_iter().flatten().collect::<Result<Vec<_>, _>>()?;
+    let paths = files.into_iter().map(|file| file.path());
+    Ok(paths.filter(|path| path.extension().is_none_or(|end| end != "part")))
+}
+
+/// Copies what is whole; how many files that was.
+pub(super) fn copy_results(from: &Path, to: &Path) -> Result<u64> {
+    let mut found = large_results(from)?.peekable();
+    if found.peek().is_none() {
+        return Ok(0);
+    }
     let place = to.join(RESULTS);
     fs::DirBuilder::new().mode(0o700).create(&place)?;
     let mut copied = 0;
-    for file in found {
-        let file = file?;
-        if file.path().extension().is_some_and(|end| end == "part") {
-            continue;
-        }
-        let mut source = match fs::File::open(file.path()) {
+    for path in found {
+        let mut source = match fs::File::open(&path) {
             // Forgotten meanwhile.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             source => source?,
         };
         let mut options = fs::OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
-        let mut copy = options.open(place.join(file.file_name()))?;
+        let name = path.file_name().context("a file has a name")?;
+        let mut copy = options.open(place.join(name))?;
         std::io::copy(&mut source, &mut copy)?;
         copy.sync_all()?;
         copied += 1;

@@ -3,10 +3,13 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use loxley_journal::{Place, Transferred, transfer};
 use serde_json::json;
 
+use super::backup::copy_results;
+#[cfg(feature = "postgres")]
+use super::backup::large_results;
 use super::write_json;
 use crate::exit::Exit;
 
@@ -37,7 +40,19 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
-    let copied = transfer(&args.place(&args.from)?, &args.place(&args.to)?)?;
+    let (from, to) = (args.place(&args.from)?, args.place(&args.to)?);
+    let copied = transfer(&from, &to)?;
+    // A database has no place for them; there they stay in the directory, and a server that starts with it has them.
+    let (results, results_left) = match (&from, &to) {
+        (Place::Directory(from), Place::Directory(to)) => {
+            let copied = copy_results(from, to).context("cannot copy the large results")?;
+            (copied, 0)
+        }
+        #[cfg(feature = "postgres")]
+        (Place::Directory(from), _) => (0, large_results(from)?.count()),
+        #[cfg(feature = "postgres")]
+        (Place::Database(_), _) => (0, 0),
+    };
     let Transferred {
         first,
         next,
@@ -58,15 +73,26 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
                 "tasks": tasks,
                 "outputs": outputs,
                 "agents": agents,
+                "results": results,
+                "results_left": results_left,
                 "digest": digest,
             }),
             out,
         )?,
-        false => writeln!(
-            out,
-            "copied positions {first} to {next}, {snapshots} snapshots, {tasks} tasks in {jobs} jobs, {outputs} outputs, \
-             {agents} agents\nthe same on both sides: digest {digest}"
-        )?,
+        false => {
+            writeln!(
+                out,
+                "copied positions {first} to {next}, {snapshots} snapshots, {tasks} tasks in {jobs} jobs, {outputs} outputs, \
+                 {agents} agents, {results} large results\nthe same on both sides: digest {digest}"
+            )?;
+            if results_left > 0 {
+                let from = &args.from;
+                writeln!(
+                    out,
+                    "{results_left} large results are files and stay in {from}/results: start the first server with --dir {from}"
+                )?;
+            }
+        }
     }
     Ok(Exit::Done)
 }
