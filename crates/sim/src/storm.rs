@@ -146,11 +146,7 @@ pub fn setup(seed: u64) -> FleetSetup {
         network: makers.network(),
         names: Directory::default(),
         costs: Costs::Exact,
-        clock_skew: if makers.size.chance(0.3) && !makers.is_calm {
-            SECOND
-        } else {
-            0
-        },
+        clock_skew: if makers.size.chance(0.3) { SECOND } else { 0 },
         until: Some(STORM + PATIENCE),
         verify: true,
     }
@@ -264,9 +260,6 @@ impl Makers {
         } else {
             1
         };
-        // So long that none is bound ahead of its time: there more can be claimed.
-        let is_long = self.is_calm && rng.child("long").chance(0.8);
-        let shortest = if is_long { 0.3 } else { 0.05 };
         let kinds: Vec<Arc<TaskKind>> = (0..1 + rng.below(6))
             .map(|_| task_kind(rng, skill_count))
             .map(|kind| {
@@ -308,7 +301,7 @@ impl Makers {
                 spec.kind = Arc::clone(&kinds[0]);
                 spec.priority = Priority::default();
             }
-            let work = nanos(shortest + 8.0 * rng.unit_f64() * rng.unit_f64()) / shorter;
+            let work = nanos(0.05 + 8.0 * rng.unit_f64() * rng.unit_f64()) / shorter;
             if rng.chance(0.6) || self.declares_all {
                 spec.cost = Some(Span(work));
             }
