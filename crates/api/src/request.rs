@@ -158,6 +158,35 @@ pub struct TaskRequest {
 }
 
 impl TaskRequest {
+    /// One task of it, as whoever only runs it has to know it: without its entries, and without those that it waits for.
+    #[must_use]
+    pub fn alone(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            run: self.run.clone(),
+            kind: self.kind.clone(),
+            entries: None,
+            depends_on: Vec::new(),
+            depends_on_each: Vec::new(),
+            depends_on_tasks: Vec::new(),
+            skills: self.skills.clone(),
+            priority: self.priority,
+            cost_sec: self.cost_sec,
+            deadline_sec: self.deadline_sec,
+            needs: self.needs.clone(),
+            group: self.group.clone(),
+            time_limit_sec: self.time_limit_sec,
+            hold_limit_sec: self.hold_limit_sec,
+            retry: self.retry,
+            speculate: self.speculate,
+            rerun: self.rerun,
+            checkpoints: self.checkpoints,
+            fallback: None,
+            near: self.near.clone(),
+            output: self.output.clone(),
+        }
+    }
+
     /// A task with nothing special.
     #[must_use]
     pub fn new(run: Work) -> Self {

@@ -35,10 +35,12 @@ use crate::shard::ShardId;
 
 /// What tasks need to be run, as all shards call it: a hash of what they ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Kind(pub u64);
 
 /// How many rebalancing messages and moves a shard makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MoveLimits {
     /// Letters of one shard to all others, per second.
     pub letters_per_sec: u32,
@@ -63,6 +65,7 @@ impl Default for MoveLimits {
 
 /// What a shard that runs dry asks another one for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Wish {
     /// Tasks of this kind.
     pub kind: Kind,
@@ -76,6 +79,7 @@ pub struct Wish {
 
 /// A task on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Moved {
     /// Which one; its number says where it is at home.
     pub task: TaskId,
@@ -85,6 +89,7 @@ pub struct Moved {
 
 /// One thing in a letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Item {
     /// The sender would like to have tasks.
     Ask(Wish),
@@ -105,6 +110,7 @@ pub enum Item {
 
 /// What one shard says to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Letter {
     /// Who says it.
     pub from: ShardId,
@@ -219,6 +225,7 @@ pub enum Receipt {
 
 /// What is known of one other shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Peer {
     /// The last letter to it.
     sent: u64,
@@ -253,6 +260,7 @@ fn carries_tasks(item: &Item) -> bool {
 
 /// A task of this shard that is elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Away {
     at: ShardId,
     kind: Kind,
@@ -261,6 +269,7 @@ struct Away {
 
 /// The moves of one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Moves {
     me: ShardId,
     limits: MoveLimits,
@@ -360,6 +369,22 @@ impl Moves {
     #[must_use]
     pub fn is_guest(&self, task: TaskId) -> bool {
         self.guests.contains_key(&task)
+    }
+
+    /// The tasks of this shard that are away, by number.
+    pub fn away(&self) -> impl Iterator<Item = TaskId> {
+        self.away.keys().copied()
+    }
+
+    /// The tasks of others that are here, by number.
+    pub fn guests(&self) -> impl Iterator<Item = TaskId> {
+        self.guests.keys().copied()
+    }
+
+    /// Who asked for tasks and is to be answered now ([`Action::Give`]).
+    #[must_use]
+    pub fn giving(&self) -> Option<(ShardId, Wish)> {
+        self.giving
     }
 
     /// How many tasks of this shard are away.

@@ -4,6 +4,7 @@ use loxley_model::{Span, Time};
 
 /// What is left of a rate. It goes by the time of facts, so that whoever takes over goes on with the same one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Rate {
     /// When everything that was taken so far would have been due, one after the other.
     due: Time,

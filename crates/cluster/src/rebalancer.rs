@@ -59,6 +59,7 @@ impl Default for RebalancePace {
 
 /// What waits in a shard, of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct KindLoad {
     /// Which kind.
     pub kind: Kind,
@@ -89,6 +90,7 @@ pub struct Load {
 
 /// What a shard has for a kind of task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Room {
     /// How many slots could run it.
     pub slots: u32,

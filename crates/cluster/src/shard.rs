@@ -17,6 +17,7 @@ const LOCAL_BITS: u32 = 40;
 
 /// One part of the work: a journal of its own, one holder at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ShardId(pub u16);
 
 impl ShardId {

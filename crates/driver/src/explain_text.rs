@@ -389,6 +389,7 @@ impl<W: Vocabulary> Speaker<'_, W> {
                 "waits for its user's share: {running} of {share} slots are in use while others wait"
             ),
             Place::Held => "is held: no agent can do it".into(),
+            Place::Away => "is with another shard, which has an agent for it".into(),
             Place::Queued {
                 agent,
                 ahead,

@@ -11,7 +11,7 @@ use loxley_model::{AgentId, Failure, JobId, SkillId, TaskId, Time, WorkKey};
 use loxley_policy::{AgentStatus, Liveness, Place};
 use loxley_template::Filling;
 
-use crate::jobs::{Job, Phase, Spot};
+use crate::jobs::{Job, Phase, Spot, Tally};
 use crate::names;
 use crate::run_figures::{self, Counted};
 use crate::state::State;
@@ -275,6 +275,12 @@ impl State {
         let metrics = self.driver.scheduler().metrics();
         let pending: u64 = self.jobs.iter().map(Job::pending).sum();
         let counts = metrics.counts;
+        // A task counts once over all shards: at home, until it is over elsewhere, and where it waits or runs.
+        let away = self.moves().map_or(0, |moves| moves.away_count() as u64);
+        let moving = self.moving.as_ref();
+        let (admitted, gone) = moving.map_or((0, Tally::default()), |moving| {
+            (moving.admitted, moving.over)
+        });
         let mut histogram = metrics.wait_histogram;
         let waits_total = histogram.pop().map_or(0, |(_, all)| all);
         api::FleetInfo {
@@ -298,15 +304,16 @@ impl State {
             speculations_won: metrics.speculations_won,
             stale_answers: metrics.stale_answers,
             tasks: TaskCounts {
-                total: counts.submitted + pending + self.unseen.over(),
+                total: (counts.submitted + pending + self.unseen.over()).saturating_sub(admitted),
                 pending,
-                waiting: counts.waiting,
+                waiting: counts.waiting.saturating_sub(away),
                 held: counts.held,
                 queued: counts.queued,
                 running: counts.running,
-                succeeded: counts.finished,
-                failed: counts.failed + self.unseen.failed,
-                cancelled: counts.cancelled + counts.returned + self.unseen.cancelled,
+                succeeded: counts.finished.saturating_sub(gone.succeeded),
+                failed: (counts.failed + self.unseen.failed).saturating_sub(gone.failed),
+                cancelled: (counts.cancelled + counts.returned + self.unseen.cancelled)
+                    .saturating_sub(gone.cancelled),
             },
         }
     }
@@ -450,7 +457,8 @@ fn task_state(place: &Place) -> TaskState {
         Place::Standby { .. } => TaskState::Standby,
         Place::Delegated { .. } => TaskState::Delegated,
         Place::Held => TaskState::Held,
-        Place::Queued { .. } => TaskState::Queued,
+        // It waits there, or runs.
+        Place::Queued { .. } | Place::Away => TaskState::Queued,
         Place::Leased { .. } => TaskState::Assigned,
         Place::Running { .. } => TaskState::Running,
     }

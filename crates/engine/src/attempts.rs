@@ -121,6 +121,14 @@ impl AttemptFollower {
                 lease,
                 outcome,
                 ran,
+            }
+            | Fact::GuestFinished {
+                agent,
+                task,
+                lease,
+                outcome,
+                ran,
+                ..
             } => {
                 // Of a short task nobody told that it began.
                 if !self.running.contains_key(lease) {
@@ -170,7 +178,13 @@ impl AttemptFollower {
             | Fact::NumberedFrom(_)
             | Fact::AddedRulesSet(_)
             | Fact::SkillRevoked { .. }
-            | Fact::UserWeightSet { .. } => {}
+            | Fact::UserWeightSet { .. }
+            | Fact::TasksAsked { .. }
+            | Fact::TasksGiven { .. }
+            | Fact::LetterReceived(_)
+            | Fact::LettersRead { .. }
+            | Fact::LettersSent
+            | Fact::GuestUnwanted(_) => {}
         }
     }
 

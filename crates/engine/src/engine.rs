@@ -1,11 +1,15 @@
 //! The engine: a state, the group of facts that is open, and what follows from them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use loxley_api::{
     AgentInfo, ApiError, Explanation, Figures, FleetInfo, ForecastInfo, Health, JobInfo,
-    JobRequest, TaskInfo, TaskRequest, TuningInfo, UserInfo,
+    JobRequest, Needs, TaskInfo, TaskRequest, TuningInfo, UserInfo,
 };
+use loxley_cluster::moves::{Item, Kind, Letter, MoveLimits, Moves, Receipt};
+use loxley_cluster::rebalancer::{Rebalancer, Room};
+use loxley_cluster::shard::ShardId;
 use loxley_journal::{Group, Journal};
 use loxley_model::{AgentId, JobId, JobState, Lease, Outcome, Span, TaskId, Time, WorkKey};
 use loxley_policy::{Config, Scheduler, Vitals};
@@ -14,6 +18,7 @@ use crate::api_view::RunningTask;
 use crate::effects::{Effects, Finish, Records, hold};
 use crate::fact::{AgentRecord, Fact, GroupWriter};
 use crate::fleet::Agent;
+use crate::moving::{GuestFinish, WaitingKind};
 use crate::recover::{self, RecoverError};
 use crate::run_figures::Counted;
 use crate::snapshot::StateCopy;
@@ -167,13 +172,18 @@ impl Engine {
     pub fn next_timer(&self) -> Option<Time> {
         let look = self.state.tuner.next_look(self.config());
         let timer = self.state.driver.next_timer();
-        timer.into_iter().chain(look).min()
+        let letters = self.state.moves().and_then(Moves::next_wake);
+        timer.into_iter().chain(look).chain(letters).min()
     }
 
     /// Tells that time has passed, if anything waits for it.
     pub fn tick_if_due(&mut self, now: Time) {
         if self.state.driver.is_due(now) {
             let _ = self.record_and_apply(now, Fact::Tick, None);
+        }
+        let letters = self.state.moves().and_then(Moves::next_wake);
+        if letters.is_some_and(|at| at <= now) {
+            let _ = self.record_and_apply(now, Fact::LettersSent, None);
         }
         let look = self.state.tuner.next_look(self.config());
         if look.is_some_and(|at| at <= now) {
@@ -222,16 +232,34 @@ impl Engine {
         ran: Span,
         finish: Finish,
     ) {
-        if self.holds(agent, task, lease) {
-            let fact = Fact::Finished {
-                agent,
-                task,
-                lease,
-                outcome,
-                ran,
-            };
-            let _ = self.record_and_apply(now, fact, Some(finish));
+        if !self.holds(agent, task, lease) {
+            return;
         }
+        let (fact, finish) = match self.state.is_guest(task) {
+            true => {
+                let finish = Box::new(GuestFinish::from(finish));
+                let fact = Fact::GuestFinished {
+                    agent,
+                    task,
+                    lease,
+                    outcome,
+                    ran,
+                    finish,
+                };
+                (fact, None)
+            }
+            false => {
+                let fact = Fact::Finished {
+                    agent,
+                    task,
+                    lease,
+                    outcome,
+                    ran,
+                };
+                (fact, Some(finish))
+            }
+        };
+        let _ = self.record_and_apply(now, fact, finish);
     }
 
     /// An agent gave a task back, or says that it cannot.
@@ -284,6 +312,90 @@ impl Engine {
         let holds = held.is_some_and(|held| held.task == task);
         self.stale_answers += u64::from(!holds);
         holds
+    }
+
+    // Tasks that go to and come from other shards.
+
+    /// What to do with a letter of another shard.
+    #[must_use]
+    pub fn receipt(&self, letter: &Letter) -> Receipt {
+        match self.state.moves() {
+            Some(moves) => moves.receipt(letter),
+            None if letter.number == 1 && !carries_answers(letter) => Receipt::Next,
+            None => Receipt::Ahead,
+        }
+    }
+
+    /// Takes in a letter whose [receipt](Self::receipt) is [`Receipt::Next`], and answers what it asks for.
+    pub fn receive(&mut self, now: Time, letter: Letter) {
+        let _ = self.record_and_apply(now, Fact::LetterReceived(Box::new(letter)), None);
+        let giving = self.state.moves().and_then(Moves::giving);
+        if let Some((to, wish)) = giving {
+            let tasks = self.state.choose_for(&wish);
+            let _ = self.record_and_apply(now, Fact::TasksGiven { to, tasks }, None);
+        }
+    }
+
+    /// Another shard has read our letters up to this one. False when that one was never sent.
+    pub fn letters_read(&mut self, now: Time, by: ShardId, number: u64) -> bool {
+        let moves = self.state.moves();
+        let known = moves.map_or(0, |moves| moves.acknowledged(by));
+        if number <= known {
+            return true;
+        }
+        let was_sent = moves.is_some_and(|moves| moves.was_sent(by, number));
+        if was_sent {
+            let _ = self.record_and_apply(now, Fact::LettersRead { by, number }, None);
+        }
+        was_sent
+    }
+
+    /// Asks the shard for tasks that has too many, if there is one, and sends guests home that nobody here can run. `loads` is
+    /// what the others told of themselves.
+    pub fn rebalance_shards(
+        &mut self,
+        now: Time,
+        rebalancer: &mut Rebalancer,
+        kinds: &BTreeMap<Kind, (Vec<String>, Needs)>,
+    ) {
+        for task in self.state.unwanted_guests() {
+            let _ = self.record_and_apply(now, Fact::GuestUnwanted(task), None);
+        }
+        let none = Moves::new(self.shard(), MoveLimits::default());
+        let moves = self.state.moves().unwrap_or(&none);
+        let room = |kind: Kind| match kinds.get(&kind) {
+            Some((skills, needs)) => self.state.room_for(skills, needs),
+            None => Room::default(),
+        };
+        if let Some((donor, wish)) = rebalancer.next_ask(now, moves, room) {
+            let _ = self.record_and_apply(now, Fact::TasksAsked { donor, wish }, None);
+        }
+    }
+
+    /// Which shard this is.
+    #[must_use]
+    pub fn shard(&self) -> ShardId {
+        ShardId::try_of(self.state.jobs.base()).unwrap_or_default()
+    }
+
+    /// What waits here that other shards might do.
+    #[must_use]
+    pub fn waiting_kinds(&self) -> Vec<WaitingKind> {
+        let kinds = self.state.waiting_kinds().into_iter();
+        kinds.map(|(_, kind)| kind).collect()
+    }
+
+    /// Where a task of this shard is, if it is with another one.
+    #[must_use]
+    pub fn whereabouts(&self, task: TaskId) -> Option<ShardId> {
+        self.state.moves()?.whereabouts(task)
+    }
+
+    /// How many tasks of this shard are with others, and how many of others are here.
+    #[must_use]
+    pub fn moved_counts(&self) -> (u64, u64) {
+        let count = |moves: &Moves| (moves.away_count() as u64, moves.guest_count() as u64);
+        self.state.moves().map_or((0, 0), count)
     }
 
     // What is to be written and carried out.
@@ -573,6 +685,12 @@ impl Engine {
             hold: hold(&spot),
         })
     }
+}
+
+/// Whether a letter tells of what this shard must have asked for, or given.
+fn carries_answers(letter: &Letter) -> bool {
+    let is_answer = |item: &Item| !matches!(item, Item::Ask(_) | Item::Cancel(_));
+    letter.items.iter().any(is_answer)
 }
 
 /// When a snapshot of the state is worth its while.

@@ -14,12 +14,15 @@
 
 use bytes::Bytes;
 use loxley_api::Entries;
+use loxley_cluster::moves::{Letter, Wish};
+use loxley_cluster::shard::ShardId;
 use loxley_driver::self_tuning::Step;
 use loxley_journal::{Group, Position, Rows};
 use loxley_model::{AgentId, JobId, Lease, Outcome, Span, TaskId, Time};
 use loxley_policy::{AddedRules, Config, ForecastRules, Selection, SelfTuning, Vitals};
 use serde::{Deserialize, Serialize};
 
+use crate::moving::GuestFinish;
 use crate::submission::Submission;
 
 /// Something that happened.
@@ -156,6 +159,48 @@ pub enum Fact {
         user: String,
         /// How much.
         weight: u32,
+    },
+    /// Another shard was asked for tasks.
+    TasksAsked {
+        /// Which one.
+        donor: ShardId,
+        /// For what.
+        wish: Wish,
+    },
+    /// Tasks of this shard went to another one that asked for them, or none did. It stands right behind the letter that asked.
+    TasksGiven {
+        /// To which one.
+        to: ShardId,
+        /// Which tasks.
+        tasks: Vec<TaskId>,
+    },
+    /// A letter of another shard was read: the one that comes next.
+    LetterReceived(Box<Letter>),
+    /// Another shard has read our letters so far.
+    LettersRead {
+        /// Which one.
+        by: ShardId,
+        /// Up to this letter.
+        number: u64,
+    },
+    /// Letters that were due were written.
+    LettersSent,
+    /// A task of another shard goes home: nobody here can run it.
+    GuestUnwanted(TaskId),
+    /// An attempt of a task of another shard ended. What its agent said goes to its home.
+    GuestFinished {
+        /// Which agent.
+        agent: AgentId,
+        /// Which task.
+        task: TaskId,
+        /// Under which lease.
+        lease: Lease,
+        /// How.
+        outcome: Outcome,
+        /// How long it ran, by the clock of the agent.
+        ran: Span,
+        /// What the agent said beyond that.
+        finish: Box<GuestFinish>,
     },
 }
 

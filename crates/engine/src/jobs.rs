@@ -73,6 +73,27 @@ pub(crate) struct Part {
     pub(crate) task: usize,
     /// For entries that were added later.
     pub(crate) added: Option<Arc<Added>>,
+    /// For a task of another shard.
+    pub(crate) guest: Option<Box<GuestTask>>,
+}
+
+impl Part {
+    /// What was asked for.
+    fn request<'a>(&'a self, job: &'a JobRequest) -> &'a TaskRequest {
+        match &self.guest {
+            Some(guest) => &guest.request,
+            None => &job.tasks[self.task],
+        }
+    }
+}
+
+/// A task of another shard, which is not one of a request that is known here.
+#[derive(Debug)]
+pub(crate) struct GuestTask {
+    pub(crate) request: Arc<TaskRequest>,
+    pub(crate) entry: Option<String>,
+    pub(crate) number: u64,
+    pub(crate) cost: Option<Span>,
 }
 
 /// Entries that were added to an array later.
@@ -131,6 +152,9 @@ pub(crate) struct Spot<'a> {
 impl Spot<'_> {
     /// The text of the task's entry, in an array.
     pub(crate) fn entry(&self) -> Option<String> {
+        if let Some(guest) = &self.part.guest {
+            return guest.entry.clone();
+        }
         let entries = match &self.part.added {
             Some(added) => Some(&added.entries),
             None => self.request.entries.as_ref(),
@@ -140,6 +164,9 @@ impl Spot<'_> {
 
     /// The place of the entry in its array, from 0, those counted that came before an addition.
     pub(crate) fn number(&self) -> u64 {
+        if let Some(guest) = &self.part.guest {
+            return guest.number;
+        }
         let offset = self.part.added.as_ref().map_or(0, |added| added.offset);
         offset + self.position
     }
@@ -231,7 +258,7 @@ impl Job {
         (position < part.count).then(|| Spot {
             job: self,
             part,
-            request: &self.request.tasks[part.task],
+            request: part.request(&self.request),
             position,
         })
     }
@@ -406,6 +433,8 @@ pub(crate) struct Jobs {
     pub(super) levels: [Level; Priority::LEVELS],
     /// The last task that has a number.
     pub(super) tasks_given_out: u64,
+    /// Jobs of other shards of which tasks are here, each with a part for every such task.
+    pub(super) guests: IdMap<JobId, Job>,
 }
 
 impl Jobs {
@@ -441,6 +470,57 @@ impl Jobs {
         self.jobs.get_mut(&id)
     }
 
+    /// The job with this number, of this shard or of another one of which tasks are here.
+    fn any(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id).or_else(|| self.guests.get(&id))
+    }
+
+    /// Puts in a task of another shard.
+    pub(crate) fn put_guest(
+        &mut self,
+        id: JobId,
+        user: UserId,
+        created: Time,
+        request: impl FnOnce() -> JobRequest,
+        part: Part,
+    ) {
+        let first = part.first;
+        let job = self.guests.entry(id).or_insert_with(|| Job {
+            id,
+            user,
+            request: Arc::new(request()),
+            first,
+            count: 0,
+            parts: Vec::new(),
+            created,
+            tally: Tally::default(),
+            phase: Phase::Open,
+            waits_for: Vec::new(),
+            leased: 0,
+            skipped: BTreeSet::new(),
+            open: false,
+            entries: Vec::new(),
+            end: first.0 + 1,
+        });
+        let at = job.parts.partition_point(|known| known.first < first);
+        job.parts.insert(at, part);
+        job.count += 1;
+        self.by_first_task.insert(first, id);
+    }
+
+    /// Takes out a task of another shard. Returns its job, if that was the last of it.
+    pub(crate) fn remove_guest(&mut self, task: TaskId) -> Option<JobId> {
+        let id = self.by_first_task.remove(&task)?;
+        let job = self.guests.get_mut(&id)?;
+        job.parts.retain(|part| part.first != task);
+        job.count = job.parts.len() as u64;
+        if !job.parts.is_empty() {
+            return None;
+        }
+        self.guests.remove(&id);
+        Some(id)
+    }
+
     /// All that are in memory.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Job> {
         self.jobs.values()
@@ -470,13 +550,16 @@ impl Jobs {
     /// The place of a task whose job is in memory.
     pub(crate) fn spot(&self, task: TaskId) -> Option<Spot<'_>> {
         let (_, job) = self.by_first_task.range(..=task).next_back()?;
-        self.jobs.get(job)?.spot(task)
+        self.any(*job)?.spot(task)
     }
 
     /// Counts the leases of the job of a task.
     pub(crate) fn note_lease(&mut self, task: TaskId, change: i64) -> Option<JobId> {
         let (_, id) = self.by_first_task.range(..=task).next_back()?;
-        let job = self.jobs.get_mut(id)?;
+        let job = match self.jobs.get_mut(id) {
+            Some(job) => job,
+            None => self.guests.get_mut(id)?,
+        };
         job.leased = job.leased.saturating_add_signed(change);
         Some(*id)
     }
@@ -505,6 +588,7 @@ impl Jobs {
                 deadline: in_time.map(|span| now + span),
                 task: parts.len(),
                 added: None,
+                guest: None,
             });
             next += count;
         }
@@ -573,6 +657,7 @@ impl Jobs {
                 offset,
                 cost,
             })),
+            guest: None,
         };
         job.parts.push(part);
         job.entries[task] += count;

@@ -40,6 +40,7 @@ use crate::fleet::{Agent, Fleet};
 use crate::jobs::{Added, Job, Jobs, Level, Part, Phase, Tally};
 use crate::keys::Keyed;
 use crate::ledger::Ledger;
+use crate::moving::Moving;
 use crate::state::{Attempt, State};
 
 const VERSION: u8 = 4;
@@ -59,6 +60,9 @@ pub enum SnapshotError {
     /// A job is not what its request says.
     #[error("job {0} of the snapshot is not what its request says")]
     Job(u64),
+    /// A task of another shard is not what a shard sends.
+    #[error("the snapshot holds a task of another shard that cannot be read")]
+    Guest,
     /// A name that no table would take.
     #[error("the snapshot holds a name that is none")]
     Name(#[from] loxley_model::NameError),
@@ -92,6 +96,8 @@ struct Additions {
     forecast: (ForecastState, ForecastRules),
     /// What of the scheduler is not in its own snapshot, and the added rules that the last start was given.
     scheduler: (SnapshotAdditions, AddedRules),
+    /// Tasks on their way to and from other shards, and those of others that are here.
+    moving: Option<(Moving, Vec<(TaskId, Vec<u8>)>)>,
 }
 
 impl Additions {
@@ -103,6 +109,7 @@ impl Additions {
             base: addition(&mut left)?,
             forecast: addition(&mut left)?,
             scheduler: addition(&mut left)?,
+            moving: addition(&mut left)?,
         })
     }
 }
@@ -295,6 +302,8 @@ impl State {
             tuner,
             // Set only while a fact is taken in.
             finishing: _,
+            held_away: _,
+            moving,
         } = self;
         assert!(driver.is_settled(), "a snapshot is taken between decisions");
         let scheduler = driver.scheduler().snapshot();
@@ -335,6 +344,9 @@ impl State {
                     scheduler.additions(),
                     given.map_or_else(AddedRules::default, |config| config.added),
                 ),
+                moving: moving
+                    .as_deref()
+                    .map(|moving| (moving.clone(), self.guest_facts())),
             },
             scheduler,
         }
@@ -392,7 +404,8 @@ impl State {
             names.agents.intern(&agent.record.name)?;
         }
         let fleet = Fleet::counted_from(base);
-        Ok(Self {
+        let (moving, guests) = additions.moving.unzip();
+        let mut state = Self {
             driver: Driver::with(scheduler, leases(&agents, &fleet), now),
             fleet: restore_fleet(agents, fleet),
             jobs: restore_jobs(jobs, base, &mut names)?,
@@ -407,7 +420,13 @@ impl State {
             given_config,
             tuner: additions.tuner,
             finishing: None,
-        })
+            held_away: None,
+            moving: moving.map(Box::new),
+        };
+        state
+            .restore_guests(guests.unwrap_or_default())
+            .ok_or(SnapshotError::Guest)?;
+        Ok(state)
     }
 }
 
@@ -581,6 +600,8 @@ fn copy_jobs(jobs: &Jobs) -> JobsCopy {
         dependents,
         levels,
         tasks_given_out,
+        // Behind everything else.
+        guests: _,
     } = jobs;
     let mut copy = JobsCopy {
         base: *base,
@@ -658,6 +679,8 @@ fn copy_part(part: &Part) -> PartCopy {
         deadline,
         task,
         added,
+        // Guests are kept apart.
+        guest: _,
     } = part;
     PartCopy {
         first: *first,
@@ -777,6 +800,7 @@ fn restore_jobs(facts: JobsFacts, base: u64, names: &mut Directory) -> Result<Jo
         dependents: dependents.into_iter().collect(),
         levels: Default::default(),
         tasks_given_out,
+        guests: IdMap::default(),
     };
     for (level, facts) in restored.levels.iter_mut().zip(levels) {
         let LevelFacts { in_policy, users } = facts;
@@ -869,6 +893,7 @@ fn restore_part(facts: PartFacts, request: &JobRequest, names: &mut Directory) -
         deadline,
         task,
         added: added.map(Arc::new),
+        guest: None,
     })
 }
 

@@ -21,6 +21,8 @@ use loxley_policy::{
     Action, Config, Ending, Input, Leftovers, Reason, Report, Selection, SubmitError,
 };
 
+use loxley_cluster::moves::Input as Move;
+
 use crate::digest::Digest;
 use crate::effects::{Assignment, Effects, Finish, Kept, Retraction};
 use crate::fact::{AgentRecord, Fact};
@@ -28,6 +30,7 @@ use crate::fleet::Fleet;
 use crate::jobs::{Job, Jobs, Phase, Tally};
 use crate::keys::Keyed;
 use crate::ledger::Ledger;
+use crate::moving::Moving;
 use crate::names::{agent_spec, bad_name};
 use crate::submission::Submission;
 use crate::task_steps::{NamedAgent, TaskStepKind, move_of, stop_word};
@@ -77,6 +80,10 @@ pub(crate) struct State {
     pub(crate) tuner: SelfTuner,
     /// The lease that ends with the fact that is taken in.
     pub(crate) finishing: Option<Lease>,
+    /// Who ran a task of this shard elsewhere whose end is taken in.
+    pub(crate) held_away: Option<Held>,
+    /// Tasks on their way to and from other shards; none where nobody ever asked for any.
+    pub(crate) moving: Option<Box<Moving>>,
 }
 
 impl State {
@@ -96,6 +103,8 @@ impl State {
             given_config: None,
             tuner: SelfTuner::default(),
             finishing: None,
+            held_away: None,
+            moving: None,
         }
     }
 
@@ -119,41 +128,19 @@ impl State {
                 outcome,
                 ran,
             } => {
-                let held = self.held(agent, task, lease);
-                if held.is_some() {
-                    out.step_with(now, || TaskStepKind::AttemptEnded {
-                        task,
-                        lease,
-                        ran,
-                        failure: match outcome {
-                            Outcome::Failed(failure) => Some(failure),
-                            Outcome::Succeeded => None,
-                        },
-                        exit_code: finish.as_ref().and_then(|finish| finish.exit_code),
-                    });
-                }
-                if let Some(held) = held {
-                    let spot = self.jobs.spot(task);
-                    let work = spot.as_ref().and_then(|spot| spot.part.kind.work);
-                    let user = spot.map(|spot| spot.job.user);
-                    let took = held.started.map_or(ran, |started| now.since(started));
-                    self.ledger.ran(work, user, took);
-                }
-                if held.is_some_and(|held| held.started.is_none()) {
-                    self.handle(Input::TaskRan { task, lease, ran });
-                }
-                self.handle(Input::TaskFinished {
-                    task,
-                    lease,
-                    outcome,
-                });
-                self.finishing = Some(lease);
-                let untold = self.settle(finish, out);
-                self.finishing = None;
-                match outcome {
-                    Outcome::Failed(failure) => self.note_attempt(task, failure, untold),
-                    Outcome::Succeeded => self.keep_result(task, lease, held, untold, out),
-                }
+                self.attempt_ended((agent, task, lease), outcome, ran, finish, out);
+                return Ok(Applied::Done);
+            }
+            Fact::GuestFinished {
+                agent,
+                task,
+                lease,
+                outcome,
+                ran,
+                finish,
+            } => {
+                let finish = Some(Finish::from(*finish));
+                self.attempt_ended((agent, task, lease), outcome, ran, finish, out);
                 return Ok(Applied::Done);
             }
             Fact::Started { agent, task, lease } => {
@@ -281,9 +268,80 @@ impl State {
             }
             Fact::SkillRevoked { agent, skill } => self.revoke_skill(agent, &skill),
             Fact::UserWeightSet { user, weight } => self.set_user_weight(&user, weight),
+            Fact::TasksAsked { donor, wish } => {
+                self.take_move(Move::Asked { donor, wish }, out);
+                Ok(Applied::Done)
+            }
+            Fact::TasksGiven { to, tasks } => {
+                self.give_away(to, &tasks, out);
+                Ok(Applied::Done)
+            }
+            Fact::LetterReceived(letter) => {
+                self.take_move(Move::Received(*letter), out);
+                Ok(Applied::Done)
+            }
+            Fact::LettersRead { by, number } => {
+                self.take_move(Move::Acknowledged { by, number }, out);
+                Ok(Applied::Done)
+            }
+            Fact::LettersSent => {
+                self.take_move(Move::Flush, out);
+                Ok(Applied::Done)
+            }
+            Fact::GuestUnwanted(task) => {
+                self.send_home(task, out);
+                Ok(Applied::Done)
+            }
         };
         self.settle(finish, out);
         applied
+    }
+
+    /// An attempt ended under this lease.
+    fn attempt_ended(
+        &mut self,
+        (agent, task, lease): (AgentId, TaskId, Lease),
+        outcome: Outcome,
+        ran: Span,
+        finish: Option<Finish>,
+        out: &mut Effects,
+    ) {
+        let now = self.now;
+        let held = self.held(agent, task, lease);
+        if held.is_some() {
+            out.step_with(now, || TaskStepKind::AttemptEnded {
+                task,
+                lease,
+                ran,
+                failure: match outcome {
+                    Outcome::Failed(failure) => Some(failure),
+                    Outcome::Succeeded => None,
+                },
+                exit_code: finish.as_ref().and_then(|finish| finish.exit_code),
+            });
+        }
+        if let Some(held) = held {
+            let spot = self.jobs.spot(task);
+            let work = spot.as_ref().and_then(|spot| spot.part.kind.work);
+            let user = spot.map(|spot| spot.job.user);
+            let took = held.started.map_or(ran, |started| now.since(started));
+            self.ledger.ran(work, user, took);
+        }
+        if held.is_some_and(|held| held.started.is_none()) {
+            self.handle(Input::TaskRan { task, lease, ran });
+        }
+        self.handle(Input::TaskFinished {
+            task,
+            lease,
+            outcome,
+        });
+        self.finishing = Some(lease);
+        let untold = self.settle(finish, out);
+        self.finishing = None;
+        match outcome {
+            Outcome::Failed(failure) => self.note_attempt(task, failure, untold),
+            Outcome::Succeeded => self.keep_result(task, lease, held, untold, out),
+        }
     }
 
     /// Whoever has given out a number keeps counting from there.
@@ -299,13 +357,17 @@ impl State {
         Ok(Applied::Done)
     }
 
-    fn handle(&mut self, input: Input) {
+    pub(crate) fn handle(&mut self, input: Input) {
         self.driver.tell(self.now, input);
     }
 
     /// Carries out what the core wants, and feeds it until it wants no more. Returns what was said of an attempt
     /// if nothing came of it that is told.
-    fn settle(&mut self, mut finish: Option<Finish>, out: &mut Effects) -> Option<Finish> {
+    pub(crate) fn settle(
+        &mut self,
+        mut finish: Option<Finish>,
+        out: &mut Effects,
+    ) -> Option<Finish> {
         loop {
             while let Some(action) = self.driver.next_action() {
                 self.digest.add(&action);
@@ -553,7 +615,9 @@ impl State {
             return;
         };
         let is_this = matches!(ending, Ending::Succeeded { lease: won, .. } if won == lease);
-        if is_this && out.keeps_history() {
+        if is_this && self.is_guest(task) {
+            self.keep_guest_result(task, finish, held);
+        } else if is_this && out.keeps_history() {
             let spot = self.jobs.spot(task).expect("a live task has a job");
             write_row(&spot, task, ending, finish, held, self.now, out);
         }
@@ -762,6 +826,12 @@ impl State {
         self.checkpoints.remove(&task);
         self.ledger.forget(task);
         let earlier = self.attempts.remove(&task);
+        if self.is_guest(task) {
+            let ended = self.driver.leases().just_ended(task).map(|(_, held)| held);
+            let before = earlier.as_ref().and_then(|attempt| attempt.held);
+            let finish = finish.or_else(|| earlier.and_then(|attempt| attempt.finish));
+            return self.guest_over(task, ending, finish, ended.or(before), out);
+        }
         let this = self.jobs.get_mut(job).expect("a job outlives its tasks");
         match ending {
             Ending::Succeeded { .. } | Ending::FellBack { .. } => this.tally.succeeded += 1,
@@ -778,7 +848,7 @@ impl State {
         if out.is_live() {
             let ended = self.driver.leases().just_ended(task);
             let before = earlier.as_ref().and_then(|attempt| attempt.held);
-            let held = ended.map(|(_, held)| held).or(before);
+            let held = ended.map(|(_, held)| held).or(before).or(self.held_away);
             let finish = finish.or_else(|| earlier.and_then(|attempt| attempt.finish));
             match ending {
                 // It was written when it succeeded: what ended now is its other copy.
@@ -877,6 +947,7 @@ impl State {
                 return Err(ApiError::new(ErrorCode::Conflict, message));
             }
             self.handle(Input::CancelRequested(Selection::Task(task)));
+            self.call_back(|away| away == task, out);
             return Ok(());
         }
         let now = self.now;
@@ -921,7 +992,9 @@ impl State {
         if job.is_over() {
             self.job_over(id, out);
         } else {
+            let tasks = job.first..=job.last();
             self.handle(Input::CancelRequested(Selection::Job(id)));
+            self.call_back(|away| tasks.contains(&away), out);
         }
         Ok(())
     }

@@ -81,7 +81,9 @@ pub use group::{
 };
 pub use memory::MemoryJournal;
 pub use reader::{BLOCK_TASKS, BlockStamp, ReadHistory};
-pub use rows::{AgentRow, Ended, JobRow, JobState, Rows, TaskOutput, TaskRow, Usage, limits};
+pub use rows::{
+    AgentRow, Ended, JobRow, JobState, LetterRow, Rows, TaskOutput, TaskRow, Usage, limits,
+};
 pub use sqlite::{
     Checked, Finding, History, JobQuery, Notice, Opened, Options, Page, SqliteJournal, TaskFilter,
     TaskQuery, backup, bytes_on_disk, check, copy, exists,

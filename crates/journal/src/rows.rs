@@ -39,6 +39,23 @@ pub struct Rows {
     pub jobs: Vec<JobRow>,
     /// Agents that got a number: the row is replaced.
     pub agents: Vec<AgentRow>,
+    /// What this shard says to others. Only of a journal that is one of several.
+    pub letters: Vec<LetterRow>,
+    /// Of which other shard the letters were read up to which number.
+    pub letters_read: Vec<(u16, u64)>,
+    /// By which other shard our letters were read up to which number: they are forgotten.
+    pub letters_arrived: Vec<(u16, u64)>,
+}
+
+/// What one shard says to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LetterRow {
+    /// To which one.
+    pub to: u16,
+    /// From 1, without a gap, for each recipient.
+    pub number: u64,
+    /// What is said, packed by the driver.
+    pub body: Vec<u8>,
 }
 
 /// A task that is over.

@@ -104,7 +104,7 @@ impl Scheduler {
         let task = known.ok_or(InputError::UnknownTask(id))?;
         let is_plain = !matches!(
             self.facts.tasks[task].state,
-            State::Standby | State::Delegated | State::Waiting | State::Backoff
+            State::Standby | State::Delegated | State::Waiting | State::Backoff | State::Away
         );
         is_plain
             .then_some(Some(task))

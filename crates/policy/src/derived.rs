@@ -55,7 +55,7 @@ impl LiveCounts {
     /// The count of tasks in this state.
     pub(crate) fn of(&mut self, state: State) -> &mut u64 {
         match state {
-            State::Waiting | State::Backoff | State::Standby | State::Delegated => {
+            State::Waiting | State::Backoff | State::Standby | State::Delegated | State::Away => {
                 &mut self.waiting
             }
             State::Held => &mut self.held,
@@ -135,7 +135,7 @@ impl Derived {
                     self.lease(facts, held, copy.agent, copy.running);
                 }
             }
-            State::Waiting | State::Backoff | State::Standby | State::Delegated => {}
+            State::Waiting | State::Backoff | State::Standby | State::Delegated | State::Away => {}
         }
         if this.is_retracting() {
             self.counts.retracts += 1;

@@ -181,6 +181,11 @@ impl Scheduler {
                 self.call_off(task, Held::First, CancelReason::Requested, actions);
                 return self.is_free(task, ending);
             }
+            // Whoever has it says when nothing is left of it.
+            State::Away => {
+                self.facts.tasks[task].extra_mut().ending = Some(ending);
+                return false;
+            }
             State::Waiting | State::Backoff | State::Standby | State::Delegated => {}
         }
         true

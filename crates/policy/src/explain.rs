@@ -61,6 +61,7 @@ impl Scheduler {
                 to: self.fallback_of(task).unwrap_or(this.id),
             },
             State::Held => Place::Held,
+            State::Away => Place::Away,
             State::Queued => match self.barred(task) {
                 Some(Obstacle::GroupFull { running, limit }) => {
                     Place::GroupLimit { running, limit }
@@ -126,6 +127,7 @@ impl Scheduler {
             }
             State::Held => self.explain_held(task, &mut obstacles, &mut remedies),
             State::Queued => self.explain_queued(task, &mut obstacles, &mut remedies),
+            State::Away => remedies.push(Remedy::Wait(None)),
             State::Leased | State::Running => {}
         }
         Some(Explanation {

@@ -143,6 +143,19 @@ impl IdTable {
         }
     }
 
+    /// Gives the memory back in which this id is, if none of its neighbours is known, either.
+    pub(crate) fn drop_if_unused(&mut self, id: TaskId) {
+        let (number, _) = locate(id);
+        let is_unused = |page: &Page| match page {
+            Page::Absent => true,
+            Page::Open { entries, .. } => entries.iter().all(|code| *code == Code::UNUSED),
+            Page::Closed(_) => false,
+        };
+        if self.remote.get(&number).is_some_and(is_unused) {
+            self.remote.remove(&number);
+        }
+    }
+
     /// Whether what it knows of live tasks are these, and so many.
     pub(crate) fn agrees(&self, live: impl Fn(TaskId, TaskRef) -> bool, count: usize) -> bool {
         let near = (0..).zip(&self.directory);

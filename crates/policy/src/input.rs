@@ -9,7 +9,7 @@ use loxley_model::{
     UserId,
 };
 
-use crate::Config;
+use crate::{Config, Ending};
 
 /// A fact that the scheduler is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,6 +162,20 @@ pub enum Input {
     /// The connection to an agent broke: it gets nothing new until it is heard, and is given up when
     /// it stays silent.
     AgentSilent(AgentId),
+    /// A task that waits went to another scheduler, which has an agent for it. It has not begun, is in no group, stands in for
+    /// nothing and has no fallback.
+    TaskSentAway(TaskId),
+    /// A task that was sent away is back as it went.
+    TaskCameBack(TaskId),
+    /// A task that was sent away ended there.
+    TaskEndedAway {
+        /// Which one.
+        task: TaskId,
+        /// How. Whoever cancelled it here meanwhile has the last word.
+        ending: Ending,
+    },
+    /// A task is over that belongs to another scheduler: nothing more is known of it, and its number may come again.
+    TaskForgotten(TaskId),
     /// The driver did not run for so long, and heard nobody: that is nobody else's silence.
     StoodStill(Span),
 }

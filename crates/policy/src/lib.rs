@@ -12,6 +12,7 @@ mod action;
 mod added;
 mod admission;
 mod agents;
+mod away;
 mod by_hand;
 mod cache_warm;
 mod capability;
@@ -63,6 +64,7 @@ mod view;
 
 pub use action::{Action, CancelReason, Ending, InputError, Reason, Report, SubmitError};
 pub use added::{AddedRules, Earning, SnapshotAdditions};
+pub use away::WaitingClass;
 pub use config::{
     Capabilities, Config, Guards, HealthRules, Heartbeats, Learning, Matching, MetricsRules,
     Performance, Prefetch, PriorityRules, Quotas, Speculation, Strategy, Thresholds, WorkStealing,

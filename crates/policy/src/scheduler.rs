@@ -165,6 +165,10 @@ impl Scheduler {
             Input::Tick => self.tick(actions),
             Input::ConfigChanged(config) => self.change_config(*config),
             Input::AgentSilent(agent) => self.agent_silent(agent, actions),
+            Input::TaskSentAway(task) => self.task_sent_away(task, actions),
+            Input::TaskCameBack(task) => self.task_came_back(task, actions),
+            Input::TaskEndedAway { task, ending } => self.task_ended_away(task, ending, actions),
+            Input::TaskForgotten(task) => self.task_forgotten(task, actions),
         }
     }
 

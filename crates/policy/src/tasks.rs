@@ -52,6 +52,8 @@ pub(crate) enum State {
     Leased,
     /// Started by `agent` under `lease`.
     Running,
+    /// Another scheduler has it.
+    Away,
 }
 
 /// The cost of a task of which nothing is known.

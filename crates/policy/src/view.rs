@@ -224,6 +224,8 @@ pub enum Place {
     },
     /// No agent can do it.
     Held,
+    /// Another scheduler has it.
+    Away,
     /// On an agent's queue.
     Queued {
         /// Whose.

@@ -56,6 +56,19 @@ pub struct Instance {
     pub clock_ahead_ms: i64,
 }
 
+/// What one shard said to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredLetter {
+    /// Who.
+    pub from: u16,
+    /// To whom.
+    pub to: u16,
+    /// From 1, without a gap.
+    pub number: u64,
+    /// What.
+    pub body: Vec<u8>,
+}
+
 /// What a server says of itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Announcement<'a> {
@@ -185,6 +198,38 @@ impl Link {
             (row.get(0), ago, row.get(2))
         });
         Ok(loads.collect())
+    }
+
+    /// Letters to these shards that were not read yet, in the order of their numbers; some of them when there are many.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn letters_to(&self, shards: &[i32]) -> Result<Vec<StoredLetter>, Unanswered> {
+        let statement = "SELECT src, dst, number, body FROM letter WHERE dst = ANY($1::int[]) AND number > \
+            coalesce((SELECT number FROM letter_read AS read WHERE read.src = letter.src AND read.dst = letter.dst), 0) \
+            ORDER BY number, src, dst LIMIT 64";
+        let rows = self.client().query(statement, &[&shards]).await?;
+        let letters = rows.iter().map(|row| StoredLetter {
+            from: row.get::<_, i32>(0) as u16,
+            to: row.get::<_, i32>(1) as u16,
+            number: row.get::<_, i64>(2) as u64,
+            body: row.get(3),
+        });
+        Ok(letters.collect())
+    }
+
+    /// How far the letters of these shards were read: by whom whose letters up to which.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn letters_read(&self, shards: &[i32]) -> Result<Vec<(u16, u16, u64)>, Unanswered> {
+        let statement = "SELECT dst, src, number FROM letter_read WHERE src = ANY($1::int[])";
+        let rows = self.client().query(statement, &[&shards]).await?;
+        let read = rows.iter().map(|row| {
+            let shard = |column: usize| row.get::<_, i32>(column) as u16;
+            (shard(0), shard(1), row.get::<_, i64>(2) as u64)
+        });
+        Ok(read.collect())
     }
 
     /// Takes a shard whose lease is over and whose epoch is still `seen`; none when somebody else was quicker.

@@ -30,7 +30,9 @@ mod tls;
 pub(crate) mod transfer;
 
 pub use address::Address;
-pub use claim::{Announcement, Claim, Instance, Replica, Replication, ShardState, Unanswered};
+pub use claim::{
+    Announcement, Claim, Instance, Replica, Replication, ShardState, StoredLetter, Unanswered,
+};
 pub use history::PostgresHistory;
 pub use journal::PostgresJournal;
 pub use lease::Lease;

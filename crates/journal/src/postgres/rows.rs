@@ -72,6 +72,20 @@ const AGENTS: &str = guarded!(
     "ON CONFLICT (shard, agent) DO UPDATE SET name = excluded.name"
 );
 
+const LETTERS: &str = guarded!(
+    "INSERT INTO letter (src, dst, number, body)",
+    "$4::int[], $5::bigint[], $6::bytea[]",
+    "ON CONFLICT (src, dst, number) DO NOTHING"
+);
+const LETTERS_READ: &str = guarded!(
+    "INSERT INTO letter_read (dst, src, number)",
+    "$4::int[], $5::bigint[]",
+    "ON CONFLICT (src, dst) DO UPDATE SET number = excluded.number"
+);
+const LETTERS_ARRIVED: &str = "DELETE FROM letter USING unnest($4::int[], $5::bigint[]) AS arrived (dst, number) \
+    WHERE letter.src = $1 AND letter.dst = arrived.dst AND letter.number <= arrived.number \
+    AND EXISTS (SELECT 1 FROM grp WHERE shard = $1 AND pos = $2 AND chain = $3)";
+
 /// The statements, known to the database.
 #[derive(Debug)]
 pub(super) struct RowStatements {
@@ -80,6 +94,9 @@ pub(super) struct RowStatements {
     outputs: Statement,
     jobs: Statement,
     agents: Statement,
+    letters: Statement,
+    letters_read: Statement,
+    letters_arrived: Statement,
 }
 
 /// Rows as columns. No key stands twice in one statement: the last row of a key counts.
@@ -89,6 +106,9 @@ pub(super) struct PackedRows {
     outputs: (Vec<i64>, Vec<Vec<u8>>, Vec<Vec<u8>>),
     jobs: JobColumns,
     agents: (Vec<i64>, Vec<String>),
+    letters: (Vec<i32>, Vec<i64>, Vec<Vec<u8>>),
+    letters_read: (Vec<i32>, Vec<i64>),
+    letters_arrived: (Vec<i32>, Vec<i64>),
 }
 
 #[derive(Debug, Default)]
@@ -147,6 +167,21 @@ fn text(what: &'static str, text: &str) -> Result<String, NotWritten> {
     Ok(text.replace('\0', "\u{FFFD}"))
 }
 
+/// How far letters were read, once for each shard.
+fn furthest(read: &[(u16, u64)]) -> Result<(Vec<i32>, Vec<i64>), NotWritten> {
+    let mut last: BTreeMap<u16, u64> = BTreeMap::new();
+    for (shard, number) in read {
+        let known = last.entry(*shard).or_default();
+        *known = (*known).max(*number);
+    }
+    let mut columns = (Vec::new(), Vec::new());
+    for (shard, letter) in last {
+        columns.0.push(shard.into());
+        columns.1.push(number("the number of a letter", letter)?);
+    }
+    Ok(columns)
+}
+
 impl PackedRows {
     pub(super) fn new(rows: &Rows) -> Result<Self, NotWritten> {
         let lists = [
@@ -176,6 +211,17 @@ impl PackedRows {
             this.agents.0.push(number("an agent id", row.agent.0)?);
             this.agents.1.push(text("the name of an agent", &row.name)?);
         }
+        for row in &rows.letters {
+            let most = limits::FACTS_BYTES_MAX as u64;
+            at_most("a letter", row.body.len() as u64, most)?;
+            this.letters.0.push(row.to.into());
+            this.letters
+                .1
+                .push(number("the number of a letter", row.number)?);
+            this.letters.2.push(row.body.clone());
+        }
+        this.letters_read = furthest(&rows.letters_read)?;
+        this.letters_arrived = furthest(&rows.letters_arrived)?;
         Ok(this)
     }
 
@@ -265,6 +311,9 @@ impl RowStatements {
             outputs: client.prepare(&text(OUTPUTS)).await?,
             jobs: client.prepare(&text(JOBS)).await?,
             agents: client.prepare(&text(AGENTS)).await?,
+            letters: client.prepare(&text(LETTERS)).await?,
+            letters_read: client.prepare(&text(LETTERS_READ)).await?,
+            letters_arrived: client.prepare(&text(LETTERS_ARRIVED)).await?,
         })
     }
 
@@ -336,6 +385,18 @@ impl RowStatements {
         let (agent, name) = &rows.agents;
         if !agent.is_empty() {
             step(&self.agents, vec![agent, name]);
+        }
+        let (to, number, body) = &rows.letters;
+        if !to.is_empty() {
+            step(&self.letters, vec![to, number, body]);
+        }
+        let (from, number) = &rows.letters_read;
+        if !from.is_empty() {
+            step(&self.letters_read, vec![from, number]);
+        }
+        let (by, number) = &rows.letters_arrived;
+        if !by.is_empty() {
+            step(&self.letters_arrived, vec![by, number]);
         }
     }
 }

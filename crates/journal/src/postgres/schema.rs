@@ -5,7 +5,7 @@
 //! read the schema.
 
 /// The number of this arrangement of tables.
-pub const VERSION: i32 = 3;
+pub const VERSION: i32 = 4;
 
 /// The first arrangement that is still brought up to this one.
 pub const OLDEST: i32 = 1;
@@ -59,6 +59,13 @@ CREATE INDEX job_finished ON job (shard, finished) WHERE finished IS NOT NULL;
 ALTER TABLE meta ADD COLUMN shards int NOT NULL DEFAULT 1;
 ALTER TABLE meta ALTER COLUMN shards DROP DEFAULT;
 CREATE TABLE load (shard int PRIMARY KEY, seen timestamptz NOT NULL, body text NOT NULL);
+",
+"
+-- Version 4: tasks move between shards.
+CREATE TABLE letter (
+  src int NOT NULL, dst int NOT NULL, number bigint NOT NULL, body bytea NOT NULL, PRIMARY KEY (src, dst, number));
+ALTER TABLE letter ALTER COLUMN body SET STORAGE EXTERNAL;
+CREATE TABLE letter_read (src int NOT NULL, dst int NOT NULL, number bigint NOT NULL, PRIMARY KEY (src, dst));
 "];
 
 const TABLES: &str = "
@@ -83,6 +90,13 @@ CREATE UNIQUE INDEX instance_name ON instance (name);
 -- How much each shard has to do and who could do it, as JSON, told about once a second: a hint for whoever shares out
 -- agents, on which nothing depends.
 CREATE TABLE load (shard int PRIMARY KEY, seen timestamptz NOT NULL, body text NOT NULL);
+
+-- What one shard says to another, numbered from 1 for each pair: written with the group of its sender that it follows from,
+-- read by the holder of its recipient, which writes with a group of its own how far it has read; then the sender deletes it.
+CREATE TABLE letter (
+  src int NOT NULL, dst int NOT NULL, number bigint NOT NULL, body bytea NOT NULL, PRIMARY KEY (src, dst, number));
+ALTER TABLE letter ALTER COLUMN body SET STORAGE EXTERNAL;
+CREATE TABLE letter_read (src int NOT NULL, dst int NOT NULL, number bigint NOT NULL, PRIMARY KEY (src, dst));
 
 -- What all servers of the cluster have in common: certificate and tokens. Guard it as the directory of a server.
 CREATE TABLE shared (name text PRIMARY KEY, body bytea NOT NULL);

@@ -64,6 +64,7 @@ pub(crate) fn full(number: u64) -> Group {
                 agent: AgentId(number),
                 name: format!("agent {number}"),
             }],
+            ..Rows::default()
         },
     }
 }

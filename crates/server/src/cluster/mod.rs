@@ -22,6 +22,7 @@ mod peers;
 mod router;
 mod sharing;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -31,17 +32,19 @@ use axum::Router;
 use loxley_api::{
     Access, ApiError, ClusterInfo, ErrorCode, InstanceInfo, InstanceState, ReplicaInfo, ShardInfo,
 };
+use loxley_cluster::moves::Letter;
 use loxley_cluster::shard::ShardId;
 use loxley_cluster::{Action, Input, Member, Pace, Reason};
 use loxley_journal::postgres::{
-    Address, Announcement, Claim, Lease, Link, PostgresJournal, Replication, ShardState, Unanswered,
+    Address, Announcement, Claim, Lease, Link, PostgresJournal, Replication, ShardState,
+    StoredLetter, Unanswered,
 };
 use loxley_journal::{DatabaseError, OpenError};
 use loxley_model::{Span, Time};
 use tokio::sync::{mpsc, watch};
 
 use crate::auth::{Gate, Identity};
-use crate::decider::{Handle, HistorySource, Instances};
+use crate::decider::{Handle, HistorySource, Instances, News};
 use crate::listen;
 use crate::server::{
     Boxed, Context, Front, Parts, Routes, Server, ServerError, ServerOptions, listen_at,
@@ -57,6 +60,8 @@ const SILENT: Duration = Duration::from_secs(30);
 const GONE: Duration = Duration::from_secs(6);
 /// How often shards say what they have to do, and agents are shared out.
 const SHARE_EVERY: Duration = Duration::from_secs(1);
+/// How often letters of other shards are looked for.
+const LETTERS_EVERY: Duration = Duration::from_millis(250);
 /// So long an instance that holds its share leaves a shard that is free to others.
 const LEAVE_TO_OTHERS: Duration = Duration::from_secs(3);
 /// A shard that was taken less long ago stays where it is.
@@ -756,6 +761,8 @@ impl Herald {
         announce.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut share = tokio::time::interval(SHARE_EVERY);
         share.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut letters = tokio::time::interval(LETTERS_EVERY);
+        letters.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let has_several = self.instance.shards.len() > 1;
         loop {
             tokio::select! {
@@ -767,11 +774,51 @@ impl Herald {
                     let instance = Arc::clone(&self.instance);
                     self.sharing.round(&instance, &mut self.asker).await;
                 }
+                _ = letters.tick(), if has_several => self.bring_letters().await,
                 () = told(&mut ended) => break,
             }
         }
         let id = self.instance.id;
         self.asker.ask(async |link| link.leave(id).await).await;
+    }
+
+    /// Brings the shards that this instance serves what others wrote to them, and how far their own letters were read.
+    async fn bring_letters(&mut self) {
+        let served: Vec<(i32, Handle)> = self
+            .instance
+            .served()
+            .map(|(shard, served)| (shard.number.into(), served.context.handle))
+            .collect();
+        if served.is_empty() {
+            return;
+        }
+        let shards: Vec<i32> = served.iter().map(|(shard, _)| *shard).collect();
+        let asked = self.asker.ask(async |link| {
+            let letters = link.letters_to(&shards).await?;
+            Ok((letters, link.letters_read(&shards).await?))
+        });
+        let Some((letters, read)) = asked.await else {
+            return;
+        };
+        let mut news: HashMap<i32, News> = HashMap::new();
+        for letter in letters {
+            let to = i32::from(letter.to);
+            match letter_of(letter) {
+                Ok(letter) => news.entry(to).or_default().letters.push(letter),
+                Err(error) => {
+                    tracing::error!(%error, shard = to, "a letter of another shard cannot be read");
+                }
+            }
+        }
+        for (by, whose, number) in read {
+            let news = news.entry(whose.into()).or_default();
+            news.read.push((ShardId(by), number));
+        }
+        for (shard, handle) in served {
+            if let Some(news) = news.remove(&shard) {
+                handle.tell_neighbours(news).await;
+            }
+        }
     }
 
     /// Gives one shard away when this instance holds more than its share and another one less than that. One at a time,
@@ -875,6 +922,17 @@ impl Herald {
             }
         }
     }
+}
+
+/// A letter as it stands in the database.
+fn letter_of(stored: StoredLetter) -> Result<Letter, loxley_engine::LetterError> {
+    let items = loxley_engine::read_letter(&stored.body)?;
+    Ok(Letter {
+        from: ShardId(stored.from),
+        to: ShardId(stored.to),
+        number: stored.number,
+        items,
+    })
 }
 
 /// Under which name tokens are shared.

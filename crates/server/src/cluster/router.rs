@@ -37,7 +37,7 @@ use tonic::Status;
 use tower::ServiceExt as _;
 
 use super::peers::{Call, NoAnswer, Peers};
-use super::{Instance, Shard, SharedTokens, merge, sharing};
+use super::{Instance, Served, Shard, SharedTokens, merge, sharing};
 use crate::auth::{Caller, Gate};
 use crate::decider::Handle;
 use crate::session::AgentService;
@@ -288,7 +288,7 @@ impl ShardRouter {
             Subject::Shard(shard) => {
                 let place = &self.instance.shards[usize::from(shard)];
                 if let Some(served) = place.served() {
-                    return Ok(within(served.router, request).await);
+                    return self.answer_here(served, request).await;
                 }
                 if is_passed_on {
                     // Whoever passed it on knows something else by now, or soon.
@@ -307,6 +307,25 @@ impl ShardRouter {
             }
             Subject::All(whole) => self.whole(whole, read(request).await?).await,
         }
+    }
+
+    /// Answers from a shard that is served here. What is asked of a task that is with another shard, that one knows better.
+    async fn answer_here(&self, served: Served, request: Request) -> Answer {
+        let task = task_asked_about(&request).filter(|_| self.count() > 1);
+        let Some(task) = task else {
+            return Ok(within(served.router, request).await);
+        };
+        let Some(shard) = served.context.handle.whereabouts(task).await else {
+            return Ok(within(served.router, request).await);
+        };
+        let call = read(request).await?;
+        if let Ok(answer) = self.ask(shard, &call).await
+            && answer.status().is_success()
+        {
+            return Ok(answer);
+        }
+        // It is on its way, or ended there a moment ago.
+        Ok(within(served.router, call.request()).await)
     }
 
     /// Asks the holder of a shard, whoever that is, and waits for one where there is none.
@@ -602,6 +621,13 @@ impl ShardRouter {
         }
         Ok(cluster)
     }
+}
+
+/// The task that a question is about.
+fn task_asked_about(request: &Request) -> Option<TaskId> {
+    let number = request.uri().path().strip_prefix("/v1/tasks/")?;
+    let number = number.split('/').next()?.parse().ok()?;
+    (request.method() == Method::GET).then_some(TaskId(number))
 }
 
 /// The shard of a new job: that of the jobs and tasks that it waits for; the first for one with a group, since limits of

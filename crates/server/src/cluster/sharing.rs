@@ -14,13 +14,14 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use loxley_api::{AgentInfo, AgentState, Needs};
-use loxley_cluster::shard::zone_distance;
+use loxley_cluster::shard::{ShardId, zone_distance};
+use loxley_engine::WaitingKind;
 use loxley_model::AgentId;
 use loxley_protocol as wire;
 use serde::{Deserialize, Serialize};
 
 use super::{Asker, Instance};
-use crate::decider::Load;
+use crate::decider::{Load, News, ShardTold};
 
 /// What was told longer ago counts for nothing.
 const STALE: Duration = Duration::from_secs(5);
@@ -35,6 +36,7 @@ const TURN: Duration = Duration::from_secs(3);
 
 /// What a shard has to do, and who is there to do it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct ShardLoad {
     /// Which one; not part of what is told, which stands beside its number.
     #[serde(skip)]
@@ -55,6 +57,12 @@ pub(super) struct ShardLoad {
     pub(super) zone: String,
     /// How long a write takes.
     pub(super) commit_sec: f64,
+    /// What waits there that other shards might do.
+    pub(super) waiting: Vec<WaitingKind>,
+    /// How many of its tasks are with other shards.
+    pub(super) away: u64,
+    /// How many tasks of other shards are there.
+    pub(super) guests: u64,
 }
 
 /// What tasks of a kind ask for.
@@ -125,6 +133,9 @@ impl ShardLoad {
             queued: load.counts.queued,
             held: load.counts.held,
             commit_sec: commit_ns as f64 / 1e9,
+            waiting: load.waiting.clone(),
+            away: load.moved.0,
+            guests: load.moved.1,
             ..Self::default()
         };
         let kinds = load.held.iter().cloned();
@@ -245,6 +256,18 @@ impl Sharing {
                 let shard = place.shard;
                 *place = ShardLoad { shard, ..load };
             }
+        }
+        for (_, handle, _) in &own {
+            let told = loads.iter().map(|load| ShardTold {
+                shard: ShardId(load.shard),
+                zone: load.zone.clone(),
+                waiting: load.waiting.clone(),
+            });
+            let news = News {
+                loads: told.collect(),
+                ..News::default()
+            };
+            handle.tell_neighbours(news).await;
         }
         let now = Instant::now();
         self.note(

@@ -162,6 +162,10 @@ pub(crate) struct Load {
     pub(crate) held: Vec<(Vec<String>, loxley_api::Needs)>,
     /// All agents that were ever here.
     pub(crate) agents: Vec<AgentInfo>,
+    /// What waits here that others might do.
+    pub(crate) waiting: Vec<loxley_engine::WaitingKind>,
+    /// How many tasks of this shard are with others, and how many of others are here.
+    pub(crate) moved: (u64, u64),
 }
 
 type Idle = Vec<Box<dyn ReadHistory>>;
@@ -583,8 +587,24 @@ impl Handle {
                 let ids = view.engine.agents();
                 ids.filter_map(|id| view.engine.agent_info(id)).collect()
             },
+            waiting: view.engine.waiting_kinds(),
+            moved: view.engine.moved_counts(),
         })
         .await
+    }
+
+    /// Tells what was heard of other shards.
+    #[cfg(feature = "postgres")]
+    pub(crate) async fn tell_neighbours(&self, news: super::News) {
+        // Fails when the engine has ended: whoever takes over hears it anew.
+        let _ = self.send(Request::Neighbours(Box::new(news))).await;
+    }
+
+    /// Which other shard has a task of this one, if one has.
+    #[cfg(feature = "postgres")]
+    pub(crate) async fn whereabouts(&self, task: TaskId) -> Option<u16> {
+        let asked = self.ask(move |view| view.engine.whereabouts(task));
+        asked.await.ok().flatten().map(|shard| shard.0)
     }
 
     async fn dismiss(&self, agent: AgentId, farewell: wire::Farewell) -> Result<(), ApiError> {

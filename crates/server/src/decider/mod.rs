@@ -16,6 +16,8 @@
 mod commit;
 mod frames;
 mod handle;
+#[cfg(feature = "postgres")]
+mod neighbours;
 mod observed;
 mod sessions;
 
@@ -35,6 +37,8 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 #[cfg(feature = "postgres")]
 pub(crate) use handle::Load;
 pub use handle::{Handle, HistorySource};
+#[cfg(feature = "postgres")]
+pub(crate) use neighbours::{News, Told as ShardTold};
 pub(crate) use observed::observe;
 pub use observed::{Observer, Question, Wish};
 
@@ -99,6 +103,9 @@ pub(crate) enum Request {
     /// An agent is to go to another shard.
     #[cfg(feature = "postgres")]
     SendAway { agent: AgentId, shard: u32 },
+    /// Something was heard of other shards.
+    #[cfg(feature = "postgres")]
+    Neighbours(Box<News>),
     /// Take a snapshot of the state now.
     Snapshot(commit::Kept),
     /// Forget some of the past.
@@ -224,6 +231,8 @@ pub(crate) struct Decider {
     instances: Arc<Instances>,
     /// The version of them that connected agents know.
     told_instances: u64,
+    #[cfg(feature = "postgres")]
+    neighbours: neighbours::Neighbours,
 }
 
 /// What the commit thread tells everybody.
@@ -353,6 +362,8 @@ pub fn start(
     committer.look_at_room();
     let (outbox, committer) = commit::outbox(committer);
     let mut decider = Decider {
+        #[cfg(feature = "postgres")]
+        neighbours: neighbours::Neighbours::of(options.numbers_from),
         clock: Clock::new(history.epoch_unix_ns(), engine.now()),
         engine,
         requests: inbox,
@@ -585,6 +596,12 @@ impl Decider {
             }
             #[cfg(feature = "postgres")]
             Request::SendAway { agent, shard } => self.send_away(agent, shard),
+            #[cfg(feature = "postgres")]
+            Request::Neighbours(news) => {
+                if !self.hear_neighbours(*news) {
+                    return false;
+                }
+            }
             Request::Snapshot(_) | Request::Prune(_) | Request::Stop => {}
         }
         self.engine.group_len() < GROUP_BYTES_MAX || self.flush()

@@ -112,7 +112,7 @@ impl Observer {
             Request::Connect { answer, .. } => _ = answer.send(Err(own_agents())),
             Request::Dismiss { answer, .. } => _ = answer.send(Err(own_agents())),
             #[cfg(feature = "postgres")]
-            Request::SendAway { .. } => {}
+            Request::SendAway { .. } | Request::Neighbours(_) => {}
             // Nobody waits for these, or whoever does hears that there is nobody who could.
             Request::Frame { .. }
             | Request::Disconnect { .. }
