@@ -502,6 +502,12 @@ pub struct ShardInfo {
     /// How many agents it has; absent where nobody knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agents: Option<u64>,
+    /// How many of its tasks are with other shards; absent where nobody knows, or there is only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub away: Option<u64>,
+    /// How many tasks of other shards it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guests: Option<u64>,
 }
 
 /// How a database is kept from the loss of its machine.

@@ -117,6 +117,8 @@ mod tests {
                 lag_groups: Some(3),
                 commit_sec: Some(0.001),
                 agents: Some(1),
+                away: None,
+                guests: None,
             }],
             replication: Some(Replication::Synchronous),
             replicas: Vec::new(),

@@ -255,6 +255,8 @@ impl Context {
                 lag_groups: None,
                 commit_sec: None,
                 agents: None,
+                away: None,
+                guests: None,
             }],
             replication: None,
             replicas: Vec::new(),

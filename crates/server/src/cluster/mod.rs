@@ -1137,6 +1137,8 @@ async fn seen(link: &Link) -> Result<ClusterInfo, Unanswered> {
                 lag_groups: Some(shard.next.saturating_sub(shard.snapshot.unwrap_or(0))),
                 commit_sec: None,
                 agents: None,
+                away: None,
+                guests: None,
             }
         })
         .collect();

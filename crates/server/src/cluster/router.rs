@@ -591,6 +591,8 @@ impl ShardRouter {
             let shard = cluster.shards.iter_mut().find(|one| one.shard == number);
             if let Some(shard) = shard {
                 shard.agents = Some(load.agents);
+                shard.away = Some(load.away);
+                shard.guests = Some(load.guests);
                 shard.commit_sec = (load.commit_sec > 0.0).then_some(load.commit_sec);
             }
         }

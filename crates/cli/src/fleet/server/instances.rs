@@ -85,7 +85,8 @@ fn print(cluster: &ClusterInfo, out: &mut dyn Write) -> Result<()> {
     table.print(out)?;
     writeln!(out)?;
     let mut table = Table::new([
-        "shard", "epoch", "holder", "lease", "position", "lag", "commit", "agents",
+        "shard", "epoch", "holder", "lease", "position", "lag", "commit", "agents", "away",
+        "guests",
     ]);
     let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     for one in &cluster.shards {
@@ -98,6 +99,8 @@ fn print(cluster: &ClusterInfo, out: &mut dyn Write) -> Result<()> {
             or_unknown(one.lag_groups.map(|groups| groups.to_string())),
             or_unknown(one.commit_sec.map(span)),
             or_unknown(one.agents.map(|agents| agents.to_string())),
+            or_unknown(one.away.map(|tasks| tasks.to_string())),
+            or_unknown(one.guests.map(|tasks| tasks.to_string())),
         ]);
     }
     table.print(out)?;
