@@ -650,12 +650,13 @@ fn several_servers_serve_shards_of_one_fleet_and_any_of_them_answers() {
 /// Tasks that one agent alone can do, in both shards: it is with one of them, has enough to do there, and stays.
 #[test]
 fn tasks_go_to_the_shard_that_can_do_them_and_end_once_though_servers_are_killed_on_the_way() {
-    const TASKS: u64 = 40;
+    const TASKS: u64 = 80;
+    const JOBS: usize = 12;
     let Some(world) = world() else {
         return;
     };
-    let (mut a, _) = world.server_of("a", Some("2"));
-    let (mut b, _) = world.server_of("b", None);
+    let (a, _) = world.server_of("a", Some("2"));
+    let (b, _) = world.server_of("b", None);
     world.until("both hold one", || world.holders() == [1, 1]);
     let skilled = |name: &str| {
         let log = fs::File::create(world.path(&format!("{name}.log"))).unwrap();
@@ -669,7 +670,7 @@ fn tasks_go_to_the_shard_that_can_do_them_and_end_once_though_servers_are_killed
     // As many jobs as it takes to have some in both shards.
     let mut jobs: Vec<(u64, String)> = Vec::new();
     let more = ["--skills", "gpu"];
-    while jobs.len() < 12 {
+    while jobs.len() < JOBS {
         let book = format!("book-{}", jobs.len());
         jobs.push((world.submit_with_key("a", &book, TASKS, &more), book));
     }
@@ -678,35 +679,45 @@ fn tasks_go_to_the_shard_that_can_do_them_and_end_once_though_servers_are_killed
     assert_eq!(places.len(), 2, "{jobs:?}");
     // Each is killed while something is on its way, and started again.
     let is_on_its_way = || world.postgres.sql("SELECT count(*) FROM fleet.letter") != "0";
-    let done = || -> usize { (0..12).map(|at| world.book(&format!("book-{at}")).len()).sum() };
+    let done = || -> usize {
+        (0..JOBS)
+            .map(|at| world.book(&format!("book-{at}")).len())
+            .sum()
+    };
     // Servers come back at another port: whoever is killed next must not be the last that the agent knows.
     let goes_on = || {
         let before = done();
         world.until("tasks run again", || done() > before + 2);
     };
-    for round in 0..2 {
-        world.until("something is on its way", is_on_its_way);
-        drop(a);
-        a = world.server_of("a", None).0;
-        goes_on();
-        world.until("something is on its way again", is_on_its_way);
-        drop(b);
-        b = world.server_of("b", None).0;
-        goes_on();
-        // Some are not wanted any more, wherever they are.
-        if round == 1 {
-            let (unwanted, _) = jobs.pop().unwrap();
-            let cancel = ["job", "cancel", &unwanted.to_string()];
-            world.until("it is cancelled", || world.run("b", &cancel).status.success());
-        }
-    }
+    world.until("something is on its way", is_on_its_way);
+    drop(a);
+    let (_a, _) = world.server_of("a", None);
+    goes_on();
+    // Some are not wanted any more, wherever they are.
+    let (unwanted, _) = jobs.pop().unwrap();
+    let cancel = ["job", "cancel", &unwanted.to_string()];
+    world.until("it is cancelled", || {
+        world.run("b", &cancel).status.success()
+    });
+    world.until("something is on its way again", is_on_its_way);
+    drop(b);
+    let (_b, _) = world.server_of("b", None);
     for (job, book) in &jobs {
         world.finish("b", *job, book, TASKS);
     }
-    let elsewhere = "SELECT count(*) > 0 FROM fleet.task WHERE ended = 0 AND agent >> 40 <> task >> 40";
+    let elsewhere =
+        "SELECT count(*) > 0 FROM fleet.task WHERE ended = 0 AND agent >> 40 <> task >> 40";
     assert_eq!(world.postgres.sql(elsewhere), "t", "nothing was moved");
     let twice = "SELECT count(*) - count(DISTINCT task) FROM fleet.task";
     assert_eq!(world.postgres.sql(twice), "0");
+    // A job that comes after jobs of both shards waits for both.
+    let of_shard = |shard: u64| jobs.iter().find(|(job, _)| job >> SHARD_BITS == shard);
+    let after = [0, 1].map(|shard| of_shard(shard).unwrap().0.to_string());
+    let more = [
+        "--skills", "gpu", "--after", &after[0], "--after", &after[1],
+    ];
+    let last = world.submit_with_key("b", "last", 3, &more);
+    world.finish("a", last, "last", 3);
     world.until("every letter was read", || !is_on_its_way());
     one_writer_at_a_time(&world);
 }

@@ -106,6 +106,8 @@ pub enum Item {
     },
     /// A task of the recipient comes back as it went: the sender has nobody who can run it.
     Home(TaskId),
+    /// Something else that the sender has to say; what it means is not known here.
+    Word(Vec<u8>),
 }
 
 /// What one shard says to another.
@@ -159,6 +161,13 @@ pub enum Input {
     GuestUnwanted(TaskId),
     /// A task that is away is not wanted any more.
     Cancelled(TaskId),
+    /// Something else is to be said to another shard.
+    Said {
+        /// To whom.
+        to: ShardId,
+        /// What.
+        word: Vec<u8>,
+    },
     /// The append is about to be written: letters that are due go with it.
     Flush,
 }
@@ -193,6 +202,13 @@ pub enum Action {
     Admit(Moved),
     /// A guest is not wanted any more: end it, and say how it ended.
     CancelGuest(TaskId),
+    /// Another shard said something else.
+    Hear {
+        /// Who.
+        from: ShardId,
+        /// What.
+        word: Vec<u8>,
+    },
     /// A task of this shard ended elsewhere.
     Settle {
         /// Which one.
@@ -254,7 +270,7 @@ fn carries_tasks(item: &Item) -> bool {
     match item {
         Item::Given(tasks) => !tasks.is_empty(),
         Item::Home(_) => true,
-        Item::Ask(_) | Item::Cancel(_) | Item::Result { .. } => false,
+        Item::Ask(_) | Item::Cancel(_) | Item::Result { .. } | Item::Word(_) => false,
     }
 }
 
@@ -323,7 +339,7 @@ impl Moves {
                 self.is_asked(from) && !tasks.iter().any(is_here)
             }
             Item::Result { task, .. } | Item::Home(task) => is_away(task),
-            Item::Ask(_) | Item::Cancel(_) => true,
+            Item::Ask(_) | Item::Cancel(_) | Item::Word(_) => true,
         })
     }
 
@@ -449,6 +465,7 @@ impl Moves {
             }
             Input::GuestUnwanted(task) => self.dismiss(task, Item::Home(task)),
             Input::Cancelled(task) => self.cancel(task),
+            Input::Said { to, word } => self.peer(to).pending.push_back(Item::Word(word)),
             Input::Flush => self.write_letters(now, actions),
         }
     }
@@ -501,6 +518,7 @@ impl Moves {
                     let is_cancelled = away.is_cancelled;
                     actions.push(Action::TakeBack { task, is_cancelled });
                 }
+                Item::Word(word) => actions.push(Action::Hear { from, word }),
             }
         }
         actions.push(Action::Acknowledge { from, number });

@@ -804,7 +804,7 @@ impl World {
             let there = usize::from(to.0);
             for item in &letter.items {
                 match item {
-                    Item::Ask(_) => {}
+                    Item::Ask(_) | Item::Word(_) => {}
                     Item::Given(tasks) if tasks.is_empty() => self.seen.declined += 1,
                     Item::Given(tasks) => {
                         let received = self.rows[there].copy.moves.received(from);
@@ -939,7 +939,7 @@ impl World {
                     }
                     Item::Result { task, .. } => note(*task, format!("as a result to {to}")),
                     Item::Home(task) => note(*task, format!("on its way home to {to}")),
-                    Item::Ask(_) | Item::Cancel(_) => {}
+                    Item::Ask(_) | Item::Cancel(_) | Item::Word(_) => {}
                 }
             }
             for task in row.copy.tasks.keys() {

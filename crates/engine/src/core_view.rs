@@ -32,7 +32,7 @@ pub fn core_view(request: &JobRequest, names: &mut Directory) -> Result<CoreView
         Ok((group, *limit))
     });
     let limits = limits.collect::<Result<_, ApiError>>()?;
-    let mut job = Jobs::default().draft(request, UserId(0), names, Time::ZERO)?;
+    let mut job = Jobs::default().draft(request, UserId(0), names, Time::ZERO, false)?;
     let spec = job.spec();
     let tasks = Jobs::all_tasks(&mut job, Time::ZERO)?;
     Ok(CoreView {

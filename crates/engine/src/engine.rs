@@ -120,6 +120,13 @@ impl Engine {
             .map_err(|_| RecoverError::Numbers { found, base })
     }
 
+    /// This journal is one of several: its jobs may wait for those of others.
+    pub fn join_shards(&mut self, now: Time) {
+        if self.state.moves().is_none() {
+            let _ = self.record_and_apply(now, Fact::LettersSent, None);
+        }
+    }
+
     /// One of each kind of tasks that no agent can do: what they ask for, and how many there are of all kinds together.
     #[must_use]
     pub fn held_kinds(&self) -> (Vec<&TaskRequest>, u64) {
@@ -689,7 +696,7 @@ impl Engine {
 
 /// Whether a letter tells of what this shard must have asked for, or given.
 fn carries_answers(letter: &Letter) -> bool {
-    let is_answer = |item: &Item| !matches!(item, Item::Ask(_) | Item::Cancel(_));
+    let is_answer = |item: &Item| !matches!(item, Item::Ask(_) | Item::Cancel(_) | Item::Word(_));
     letter.items.iter().any(is_answer)
 }
 

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use loxley_api::{ApiError, Entries, JobRequest, TaskRequest};
+use loxley_cluster::shard::ShardId;
 use loxley_driver::{Directory, IdMap, data_key};
 use loxley_model::{
     Fallback, JobId, JobSpec, JobState, Locality, Priority, Span, TaskId, TaskKind, TaskSpec, Time,
@@ -564,13 +565,15 @@ impl Jobs {
         Some(*id)
     }
 
-    /// A job as it will be when it is accepted: its ids are not given out yet.
+    /// A job as it will be when it is accepted: its ids are not given out yet. `has_others`: these are the jobs of one
+    /// shard, and there are more.
     pub(crate) fn draft(
         &self,
         request: Arc<JobRequest>,
         user: UserId,
         directory: &mut Directory,
         now: Time,
+        has_others: bool,
     ) -> Result<Job, ApiError> {
         let mut next = self.tasks_given_out + 1;
         let first = TaskId(next);
@@ -594,7 +597,9 @@ impl Jobs {
         }
         let mut waits_for = Vec::new();
         for job in &request.after {
-            if !self.was_given_out(*job) {
+            // Those of other shards say themselves whether they are there.
+            let is_elsewhere = has_others && ShardId::try_of(job.0) != ShardId::try_of(self.base);
+            if !is_elsewhere && !self.was_given_out(*job) {
                 return Err(ApiError::not_found("job", job.0));
             }
             if self.ended(*job) != Some(JobState::Succeeded) && !waits_for.contains(job) {

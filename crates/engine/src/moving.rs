@@ -23,7 +23,7 @@ use loxley_cluster::shard::ShardId;
 use loxley_driver::{Held, data_key, milli};
 use loxley_journal::{AgentRow, LetterRow, Usage};
 use loxley_model::{
-    AgentId, Failure, JobId, JobSpec, Lease, Locality, Span, TaskId, TaskSpec, Time,
+    AgentId, Failure, JobId, JobSpec, JobState, Lease, Locality, Span, TaskId, TaskSpec, Time,
 };
 use loxley_policy::{Ending, Input, Place, Selection, Taking};
 use serde::{Deserialize, Serialize};
@@ -46,6 +46,17 @@ pub(crate) struct Moving {
     pub(crate) over: Tally,
     /// What guests said that succeeded and wait for their other copy to end.
     won: BTreeMap<TaskId, GuestEnd>,
+    /// Jobs of this shard that jobs of others come after.
+    watched: BTreeMap<JobId, Vec<ShardId>>,
+}
+
+/// What shards say to each other of jobs.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum Word {
+    /// A job of the sender comes after this one of the recipient.
+    Watch(JobId),
+    /// A job of the sender is over; none: there is no such job.
+    Ended(JobId, Option<JobState>),
 }
 
 /// A task as it travels.
@@ -209,6 +220,7 @@ impl State {
                 admitted: 0,
                 over: Tally::default(),
                 won: BTreeMap::new(),
+                watched: BTreeMap::new(),
             })
         })
     }
@@ -248,12 +260,54 @@ impl State {
                     self.handle(Input::CancelRequested(task));
                     self.settle(None, out);
                 }
+                Action::Hear { from, word } => self.hear(from, &word, out),
                 Action::Settle { task, result } => self.settle_away(task, &result, out),
                 Action::TakeBack { task, .. } => {
                     self.handle(Input::TaskCameBack(task));
                     self.settle(None, out);
                 }
             }
+        }
+    }
+
+    fn say(&mut self, to: ShardId, word: Word, out: &mut Effects) {
+        let word = postcard::to_stdvec(&word).expect("memory takes a word");
+        self.take_move(Move::Said { to, word }, out);
+    }
+
+    fn hear(&mut self, from: ShardId, word: &[u8], out: &mut Effects) {
+        match postcard::from_bytes(word).expect("a shard of this cluster wrote it") {
+            Word::Watch(job) if self.jobs.is_open(job) => {
+                let watched = self.moving().watched.entry(job).or_default();
+                if !watched.contains(&from) {
+                    watched.push(from);
+                }
+            }
+            Word::Watch(job) => {
+                let ended = self.jobs.ended(job);
+                self.say(from, Word::Ended(job, ended), out);
+            }
+            Word::Ended(job, ended) => self.other_job_over(job, ended, out),
+        }
+    }
+
+    /// Asks other shards to say when jobs of theirs are over that this one comes after.
+    pub(crate) fn watch_others(&mut self, job: JobId, out: &mut Effects) {
+        let waits_for = self.jobs.get(job).map(|job| job.waits_for.clone());
+        for other in waits_for.unwrap_or_default() {
+            let shard = ShardId::try_of(other.0).filter(|shard| *shard != self.shard());
+            if let Some(shard) = shard {
+                self.say(shard, Word::Watch(other), out);
+            }
+        }
+    }
+
+    /// Says to other shards that a job is over which theirs come after.
+    pub(crate) fn tell_watchers(&mut self, job: JobId, state: JobState, out: &mut Effects) {
+        let moving = self.moving.as_mut();
+        let watched = moving.and_then(|moving| moving.watched.remove(&job));
+        for shard in watched.unwrap_or_default() {
+            self.say(shard, Word::Ended(job, Some(state)), out);
         }
     }
 

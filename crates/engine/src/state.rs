@@ -647,9 +647,13 @@ impl State {
         {
             return Ok(Applied::Job(known));
         }
-        let mut job = self
-            .jobs
-            .draft(Arc::clone(&parsed), user, &mut self.names, self.now)?;
+        let mut job = self.jobs.draft(
+            Arc::clone(&parsed),
+            user,
+            &mut self.names,
+            self.now,
+            self.moving.is_some(),
+        )?;
         let id = job.id;
         for (group, limit) in &parsed.limits {
             let group = self.names.groups.intern(group).map_err(bad_name)?;
@@ -690,7 +694,8 @@ impl State {
         });
         self.write_job(id, submission.text(), out);
         if waits {
-            self.look_at_waiting(id, out);
+            self.watch_others(id, out);
+            self.look_at_waiting(id, false, out);
         } else if self.jobs.get(id).is_some_and(Job::is_over) {
             // All of it was done before.
             self.job_over(id, out);
@@ -766,17 +771,14 @@ impl State {
     }
 
     /// A job that waits: starts it if nothing is left to wait for, ends it if that cannot happen.
-    fn look_at_waiting(&mut self, id: JobId, out: &mut Effects) {
+    fn look_at_waiting(&mut self, id: JobId, is_hopeless: bool, out: &mut Effects) {
         let Some(job) = self.jobs.get(id) else { return };
         if job.phase != Phase::Waiting {
             return;
         }
         let ended = |earlier: &JobId| self.jobs.ended(*earlier);
-        let hopeless = job
-            .waits_for
-            .iter()
-            .filter_map(ended)
-            .any(|state| state != JobState::Succeeded);
+        let mut known = job.waits_for.iter().filter_map(ended);
+        let hopeless = is_hopeless || known.any(|state| state != JobState::Succeeded);
         let ready = job
             .waits_for
             .iter()
@@ -884,7 +886,19 @@ impl State {
         out.event(EventKind::JobEnded { job: id, state });
         out.step_with(self.now, || TaskStepKind::JobEnded { job: id, state });
         for waiting in self.jobs.end(id, state, self.now) {
-            self.look_at_waiting(waiting, out);
+            self.look_at_waiting(waiting, false, out);
+        }
+        self.tell_watchers(id, state, out);
+    }
+
+    /// A job of another shard is over that jobs of this one come after; none: it was never there.
+    pub(crate) fn other_job_over(&mut self, id: JobId, ended: Option<JobState>, out: &mut Effects) {
+        let is_hopeless = ended != Some(JobState::Succeeded);
+        for waiting in self.jobs.dependents.remove(&id).unwrap_or_default() {
+            if let Some(job) = self.jobs.get_mut(waiting) {
+                job.waits_for.retain(|earlier| *earlier != id);
+            }
+            self.look_at_waiting(waiting, is_hopeless, out);
         }
     }
 

@@ -35,6 +35,7 @@ struct Seen {
     restored: u64,
     cancelled: u64,
     retried: u64,
+    after_others: u64,
 }
 
 struct Storm {
@@ -53,6 +54,7 @@ struct Storm {
 fn open(journal: &mut MemoryJournal, id: ShardId, now: Time) -> Engine {
     let mut engine = Engine::open(journal, 0).expect("what was written can be read");
     engine.number_from(now, id.number(0)).expect("its numbers");
+    engine.join_shards(now);
     engine.begin(now, &loxley_policy::Config::served());
     engine
 }
@@ -336,8 +338,17 @@ impl Storm {
                 ..task(&["true"], other)
             });
         }
+        // Some come after others, of any shard.
+        let earlier: Vec<JobId> = self.jobs.keys().copied().collect();
+        let count = self.below(3).saturating_sub(1).min(earlier.len() as u64);
+        let after = (0..count).map(|_| earlier[self.below(earlier.len() as u64) as usize]);
+        let after: Vec<JobId> = after.collect();
+        let here = self.shards[at].id;
+        let is_elsewhere = |job: &JobId| ShardId::try_of(job.0) != Some(here);
+        self.seen.after_others += after.iter().filter(|job| is_elsewhere(job)).count() as u64;
         let request = Submission::unchecked(JobRequest {
             tasks,
+            after,
             ..JobRequest::default()
         });
         let user = ["me", "you"][self.below(2) as usize].to_owned();
@@ -515,7 +526,7 @@ impl Storm {
                 let (away, guests) = shard.engine.moved_counts();
                 shard.engine.open_jobs() == 0 && away == 0 && guests == 0
             };
-            if round > 300 && self.letters.is_empty() && self.shards.iter().all(is_over) {
+            if round > 250 && self.letters.is_empty() && self.shards.iter().all(is_over) {
                 return;
             }
         }
@@ -579,6 +590,7 @@ fn whatever_goes_wrong_between_shards_every_task_ends_once_and_at_home() {
         all.restored += seen.restored;
         all.cancelled += seen.cancelled;
         all.retried += seen.retried;
+        all.after_others += seen.after_others;
     }
     for (what, count) in [
         ("moved", all.moved),
@@ -587,6 +599,7 @@ fn whatever_goes_wrong_between_shards_every_task_ends_once_and_at_home() {
         ("kept a snapshot", all.restored),
         ("cancelled", all.cancelled),
         ("retried", all.retried),
+        ("after a job of another shard", all.after_others),
     ] {
         std::eprintln!("{what}: {count}");
         assert!(count > 0, "nothing was {what}");

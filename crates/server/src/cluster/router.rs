@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   a number in the path ────▶ the shard in its upper bits
-//!   a new job ───────────────▶ by user and key; or where the jobs are that it comes after; or where limits are kept
+//!   a new job ───────────────▶ by user and key; or where the first job is that it comes after; or where limits are kept
 //!   lists, sums, figures ────▶ all shards, and one answer made of theirs (`merge.rs`)
 //!   tokens, sessions, stop ──▶ this instance
 //! ```
@@ -632,31 +632,32 @@ fn task_asked_about(request: &Request) -> Option<TaskId> {
     (request.method() == Method::GET).then_some(TaskId(number))
 }
 
-/// The shard of a new job: that of the jobs and tasks that it waits for; the first for one with a group, since limits of
-/// groups hold for the whole fleet, and are kept in one place; else by user and key.
+/// The shard of a new job: that of the tasks that it waits for; the first for one with a group, since limits of groups hold for
+/// the whole fleet, and are kept in one place; that of the first of the jobs that it comes after; else by user and key. The
+/// same for the same job, so that one that is sent again is recognised.
 fn shard_of(request: &JobRequest, user: &str, count: u16) -> Result<u16, ApiError> {
     let of = |number: u64| ShardId::try_of(number).filter(|shard| shard.0 < count);
-    let jobs = request.after.iter().map(|JobId(id)| of(*id));
+    for JobId(job) in &request.after {
+        of(*job).ok_or_else(|| ApiError::not_found("job", *job))?;
+    }
     let tasks = request.tasks.iter().flat_map(|task| &task.depends_on_tasks);
-    let tasks = tasks.map(|TaskId(id)| of(*id));
-    let mut waits_for: Vec<ShardId> = jobs.chain(tasks).flatten().collect();
-    waits_for.sort_unstable();
-    waits_for.dedup();
+    let mut bound: Vec<ShardId> = tasks.filter_map(|TaskId(id)| of(*id)).collect();
     let has_group = request.tasks.iter().any(|task| task.group.is_some());
     if !request.limits.is_empty() || has_group {
-        waits_for.retain(|shard| *shard != ShardId(0));
-        waits_for.insert(0, ShardId(0));
+        bound.push(ShardId(0));
     }
-    match waits_for[..] {
-        [] => {
+    bound.sort_unstable();
+    bound.dedup();
+    match (&bound[..], request.after.first()) {
+        ([shard], _) => Ok(shard.0),
+        ([], Some(JobId(job))) => Ok(of(*job).map_or(0, |shard| shard.0)),
+        ([], None) => {
             let key = request.key.as_deref().unwrap_or_default();
             Ok(ShardId::of_key(user, key, count).0)
         }
-        [shard] => Ok(shard.0),
         _ => {
-            let message = "what this job waits for lies in different shards, or it has a group, which is kept in shard 0";
-            let help = "a job and what it waits for are in one shard: submit the later job `after` one of them, and wait for \
-                        the others before";
+            let message = "tasks that this job waits for lie in different shards, or it has a group, which is kept in shard 0";
+            let help = "let the whole job come `after` the others: that works from shard to shard";
             Err(ApiError::invalid(message).with_help(help))
         }
     }
@@ -838,7 +839,9 @@ mod tests {
         after.after = vec![JobId(ShardId(2).number(5)), JobId(ShardId(2).number(6))];
         assert_eq!(placed(&after).ok(), Some(2));
         after.after.push(JobId(ShardId(3).number(5)));
-        assert!(placed(&after).is_err());
+        assert_eq!(placed(&after).ok(), Some(2), "the other one is heard of");
+        after.after.push(JobId(ShardId(4).number(5)));
+        assert!(placed(&after).is_err(), "there are four");
         let mut grouped = plain("b");
         grouped.tasks[0].group = Some("disk".to_owned());
         assert_eq!(placed(&grouped).ok(), Some(0));

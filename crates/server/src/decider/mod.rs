@@ -382,6 +382,9 @@ pub fn start(
     let now = decider.clock.now();
     // First of all: what is given out from here on has its number.
     decider.engine.number_from(now, options.numbers_from)?;
+    if !options.instances.is_only_shard {
+        decider.engine.join_shards(now);
+    }
     decider.engine.begin(now, &options.config);
     let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let committer = spawn("commit")
