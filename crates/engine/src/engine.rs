@@ -120,6 +120,12 @@ impl Engine {
             .map_err(|_| RecoverError::Numbers { found, base })
     }
 
+    /// Whether this journal is one of several.
+    #[must_use]
+    pub fn is_one_of_several(&self) -> bool {
+        self.state.moves().is_some()
+    }
+
     /// This journal is one of several: its jobs may wait for those of others.
     pub fn join_shards(&mut self, now: Time) {
         if self.state.moves().is_none() {

@@ -49,6 +49,12 @@ pub enum RecoverError {
         /// The one before the first of the shard.
         base: u64,
     },
+    /// Tasks of it may be with other shards, which are not here.
+    #[error(
+        "the journal is that of one of several shards, and cannot be served by itself: `loxley journal copy` brings all of them \
+         into another database"
+    )]
+    OneOfSeveral,
     /// No thread could be made.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),

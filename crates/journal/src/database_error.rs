@@ -128,17 +128,6 @@ pub enum DatabaseError {
         /// How many were asked for.
         asked: u16,
     },
-    /// What goes with one journal only.
-    #[error(
-        "the cluster in schema `{schema}` has {shards} shards, each with a journal of its own: only a cluster with one \
-         shard can be copied as a whole"
-    )]
-    SeveralShards {
-        /// Which schema.
-        schema: String,
-        /// How many there are.
-        shards: u16,
-    },
     /// Acknowledged commits would be lost.
     #[error(
         "the database runs with `{setting} = {value}`: what it acknowledges may be lost when its machine \

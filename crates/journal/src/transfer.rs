@@ -9,7 +9,7 @@
 //! What must stay true: a copy that was cut short cannot be served from; one that counts has the digest of its original.
 
 use std::fmt::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use loxley_model::TaskId;
 use sha2::{Digest, Sha256};
@@ -129,29 +129,51 @@ pub(crate) struct Both {
     pub(crate) history: Box<dyn ReadHistory>,
 }
 
-/// Copies a journal to a place where there is none, with its history, and reads the copy back. Nobody may use either of
-/// them meanwhile.
+/// Copies a journal to a place where there is none, with its history, and reads the copy back; all of them, where a database
+/// has one for each of its shards. A directory takes one: several go into `shard-0`, `shard-1` and so on in it. Nobody may use
+/// either place meanwhile.
 ///
 /// # Errors
 /// When one of them cannot be used, or the copy is not what was copied: then there is none.
-pub fn transfer(from: &Place, to: &Place) -> Result<Transferred, TransferError> {
-    let mut original = match from {
-        Place::Directory(directory) => sqlite::transfer::source(directory)?,
+pub fn transfer(from: &Place, to: &Place) -> Result<Vec<Transferred>, TransferError> {
+    let mut originals = match from {
+        Place::Directory(directory) => vec![sqlite::transfer::source(directory)?],
         #[cfg(feature = "postgres")]
-        Place::Database(address) => crate::postgres::transfer::source(address)?,
+        Place::Database(address) => crate::postgres::transfer::sources(address)?,
     };
-    let origin = original.journal.origin();
     let copied = match to {
-        Place::Directory(directory) => {
-            sqlite::transfer::target(directory, &origin, |copy| fill(&mut original, copy))
-        }
+        Place::Directory(directory) => copy_to_directory(&mut originals, directory),
         #[cfg(feature = "postgres")]
         Place::Database(address) => {
-            crate::postgres::transfer::target(address, &origin, |copy| fill(&mut original, copy))
+            let origins: Vec<Origin> = originals.iter().map(|one| one.journal.origin()).collect();
+            let letters = match from {
+                Place::Database(from) if origins.len() > 1 => Some(from),
+                _ => None,
+            };
+            let fill = |shard: usize, copy: &mut Both| fill(&mut originals[shard], copy);
+            crate::postgres::transfer::target(address, &origins, letters, fill)
         }
     };
-    original.journal.finish()?;
+    for original in &mut originals {
+        original.journal.finish()?;
+    }
     copied
+}
+
+fn copy_to_directory(
+    originals: &mut [Both],
+    directory: &Path,
+) -> Result<Vec<Transferred>, TransferError> {
+    let has_one = originals.len() == 1;
+    let copied = originals.iter_mut().enumerate().map(|(shard, original)| {
+        let place = match has_one {
+            true => directory.to_owned(),
+            false => directory.join(format!("shard-{shard}")),
+        };
+        let origin = original.journal.origin();
+        sqlite::transfer::target(&place, &origin, |copy| fill(original, copy))
+    });
+    copied.collect()
 }
 
 /// Writes everything, and reads it back.

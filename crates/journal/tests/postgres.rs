@@ -20,9 +20,9 @@ use loxley_journal::postgres::{
     SHARD, schema,
 };
 use loxley_journal::{
-    AppendError, DatabaseError, Group, History, JobQuery, Journal, Limit, OpenError, Options,
-    Place, Position, ReadHistory, Rows, Snapshot, SqliteJournal, TransferError, failpoint,
-    transfer,
+    AppendError, DatabaseError, Group, History, JobQuery, Journal, LetterRow, Limit, OpenError,
+    Options, Place, Position, ReadHistory, Rows, Snapshot, SqliteJournal, TransferError,
+    Transferred, failpoint, transfer,
 };
 use loxley_model::JobId;
 use postgres_server::{OWNER, Postgres};
@@ -128,11 +128,6 @@ fn the_number_of_shards_is_settled_once(server: &Postgres) {
         let rows = server.sql("SELECT count(*) FROM settled.shard");
         assert_eq!(rows, settled.to_string());
     });
-    // Several journals are not copied as if they were one.
-    let scratch = tempfile::tempdir().unwrap();
-    let target = Place::Directory(scratch.path().join("copy"));
-    let refused = transfer(&Place::Database(address), &target).unwrap_err();
-    assert!(refused.to_string().contains("shards"), "{refused}");
 }
 
 fn shards_are_written_by_different_holders(server: &Postgres) {
@@ -188,6 +183,85 @@ fn shards_are_written_by_different_holders(server: &Postgres) {
         let history = PostgresHistory::open(&address, shard).unwrap();
         assert_eq!(history.jobs(&JobQuery::default()).unwrap().rows.len(), jobs);
     }
+    letters_are_written_with_their_group_or_not_at_all(server, &mut journals, &claims);
+    drop(journals);
+    several_journals_are_copied_together(server, claims[1]);
+}
+
+/// The first journal is fenced, the second one is not.
+fn letters_are_written_with_their_group_or_not_at_all(
+    server: &Postgres,
+    journals: &mut [PostgresJournal],
+    claims: &[Claim],
+) {
+    let letters = |rows: Rows| Group {
+        rows,
+        ..sample::full(7)
+    };
+    let said = |to: u16, number: u64| Rows {
+        letters: vec![LetterRow {
+            to,
+            number,
+            body: vec![number as u8; 3],
+        }],
+        letters_read: vec![(to, number), (to, number + 1)],
+        ..Rows::default()
+    };
+    let error = journals[0]
+        .append(Position(5), &letters(said(1, 1)))
+        .unwrap_err();
+    assert!(matches!(error, AppendError::NotWritten(_)), "{error}");
+    assert_eq!(server.sql("SELECT count(*) FROM several.letter"), "0");
+    for number in 1..4 {
+        let at = journals[1].next_position();
+        journals[1].append(at, &letters(said(0, number))).unwrap();
+    }
+    let link = block_on(Link::connect(&address(&server.url("several")))).unwrap();
+    let numbers = |shards: &[i32]| -> Vec<u64> {
+        let found = block_on(link.letters_to(shards)).unwrap();
+        found.iter().map(|letter| letter.number).collect()
+    };
+    assert_eq!(numbers(&[0]), [1, 2, 3]);
+    assert_eq!(numbers(&[1]), []);
+    assert_eq!(block_on(link.letters_read(&[0])).unwrap(), [(1, 0, 4)]);
+    // What was read does not come again, and is forgotten when its sender hears of it.
+    server.sql("INSERT INTO several.letter_read VALUES (1, 0, 2)");
+    assert_eq!(numbers(&[0, 1]), [3]);
+    let at = journals[1].next_position();
+    let arrived = Rows {
+        letters_arrived: vec![(0, 1), (0, 2)],
+        ..Rows::default()
+    };
+    journals[1].append(at, &letters(arrived)).unwrap();
+    let left = "SELECT string_agg(number::text, ',') FROM several.letter";
+    assert_eq!(server.sql(left), "3");
+    assert_eq!(claims.len(), 2);
+}
+
+fn several_journals_are_copied_together(server: &Postgres, held: Claim) {
+    let scratch = tempfile::tempdir().unwrap();
+    let from = Place::Database(address(&server.url("several")));
+    let target = Place::Directory(scratch.path().join("copy"));
+    // Another server holds one of them still.
+    let refused = transfer(&from, &target).unwrap_err();
+    assert!(refused.to_string().contains("in use"), "{refused}");
+    block_on(async {
+        let link = Link::connect(&address(&server.url("several"))).await;
+        link.unwrap().release(held).await.unwrap();
+    });
+    let copied = transfer(&from, &target).unwrap();
+    assert_eq!(copied.len(), 2);
+    for (shard, copied) in copied.iter().enumerate() {
+        let place = Place::Directory(scratch.path().join(format!("copy/shard-{shard}")));
+        let again = Place::Directory(scratch.path().join(format!("again-{shard}")));
+        assert_eq!(transfer(&place, &again).unwrap(), [copied.clone()]);
+    }
+    let other = Place::Database(address(&server.url("several_copied")));
+    assert_eq!(transfer(&from, &other).unwrap(), copied);
+    let same = "SELECT (SELECT string_agg(l::text, ',') FROM several.letter AS l) = \
+        (SELECT string_agg(l::text, ',') FROM several_copied.letter AS l) AND \
+        (SELECT count(*) FROM several_copied.letter_read) = 2 AND (SELECT shards FROM several_copied.meta) = 2";
+    assert_eq!(server.sql(same), "t");
 }
 
 fn leases_are_taken_by_one_and_only_when_they_are_over(server: &Postgres) {
@@ -507,6 +581,12 @@ fn large_result(number: u64) -> Vec<u8> {
     (0..len).map(byte).collect()
 }
 
+/// One journal was copied.
+fn only(copied: Result<Vec<Transferred>, TransferError>) -> Transferred {
+    let [one] = <[Transferred; 1]>::try_from(copied.unwrap()).unwrap();
+    one
+}
+
 #[test]
 fn a_journal_goes_into_a_database_and_back_with_its_history() {
     let Some(server) = Postgres::start() else {
@@ -544,7 +624,7 @@ fn a_journal_goes_into_a_database_and_back_with_its_history() {
     assert!(refused.to_string().contains("in use"), "{refused}");
     drop(journal);
 
-    let there = transfer(&directory("source"), &database("fleet")).unwrap();
+    let there = only(transfer(&directory("source"), &database("fleet")));
     assert_eq!((there.first, there.next), (Position(12), Position(31)));
     assert_eq!((there.jobs, there.tasks, there.agents), (30, 60, 30));
     assert_eq!((there.snapshots, there.outputs), (2, 29));
@@ -553,7 +633,7 @@ fn a_journal_goes_into_a_database_and_back_with_its_history() {
         matches!(refused, TransferError::Present { .. }),
         "{refused}"
     );
-    let back = transfer(&database("fleet"), &directory("back")).unwrap();
+    let back = only(transfer(&database("fleet"), &directory("back")));
     assert_eq!(there, back);
     let copied = History::open(&scratch.path().join("back")).unwrap();
     for number in 14..18 {
@@ -565,7 +645,7 @@ fn a_journal_goes_into_a_database_and_back_with_its_history() {
     let is_present = matches!(refused, TransferError::Open(OpenError::Present { .. }));
     assert!(is_present, "{refused}");
     // Each goes on where it ends; a copy is another cluster.
-    let cloned = transfer(&database("fleet"), &database("clone")).unwrap();
+    let cloned = only(transfer(&database("fleet"), &database("clone")));
     assert_eq!(cloned.digest, there.digest);
     let clusters = "SELECT (SELECT cluster FROM fleet.meta) = (SELECT cluster FROM clone.meta)";
     assert_eq!(server.sql(clusters), "f");
@@ -594,7 +674,7 @@ fn a_copy_that_was_cut_short_is_no_journal(server: &Postgres, source: &Place) {
     server.sql("UPDATE short.meta SET version = 0; UPDATE short.shard SET epoch = 1, next = 5");
     let error = block_on(Link::open(&address(&url))).unwrap_err();
     assert!(error.to_string().contains("not finished"), "{error}");
-    let copied = transfer(source, &Place::Database(address(&url))).unwrap();
+    let copied = only(transfer(source, &Place::Database(address(&url))));
     assert_eq!(copied.next, Position(31));
     block_on(Link::open(&address(&url))).unwrap();
 }

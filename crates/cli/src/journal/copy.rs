@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use loxley_journal::{Place, Transferred, transfer};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::backup::copy_results;
 #[cfg(feature = "postgres")]
@@ -19,6 +19,9 @@ use crate::exit::Exit;
 /// back, and counts only when it has the digest of the original. Nothing is overwritten, nothing of the original is
 /// changed. Certificate and tokens are files of the server's directory: start the first server of a new cluster with
 /// that directory (`server start --dir DIR --journal …`), and clients and agents go on with their access files.
+///
+/// A database with several shards has as many journals: another database gets all of them, a directory gets each in a
+/// directory of its own (`shard-0` and so on), to be looked at.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  loxley journal copy /srv/loxley postgres://loxley@db/fleet\n  \
@@ -43,16 +46,81 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
     let (from, to) = (args.place(&args.from)?, args.place(&args.to)?);
     let copied = transfer(&from, &to)?;
     // A database has no place for them; there they stay in the directory, and a server that starts with it has them.
-    let (results, results_left) = match (&from, &to) {
-        (Place::Directory(from), Place::Directory(to)) => {
-            let copied = copy_results(from, to).context("cannot copy the large results")?;
-            (copied, 0)
-        }
+    let large = match (&from, &to) {
+        (Place::Directory(from), Place::Directory(to)) => LargeResults {
+            copied: copy_results(from, to).context("cannot copy the large results")?,
+            left: 0,
+        },
         #[cfg(feature = "postgres")]
-        (Place::Directory(from), _) => (0, large_results(from)?.count()),
+        (Place::Directory(from), _) => LargeResults {
+            copied: 0,
+            left: large_results(from)?.count(),
+        },
         #[cfg(feature = "postgres")]
-        (Place::Database(_), _) => (0, 0),
+        (Place::Database(_), _) => LargeResults::default(),
     };
+    match (&copied[..], args.json) {
+        ([one], true) => {
+            let mut said = as_json(one);
+            said["results"] = large.copied.into();
+            said["results_left"] = large.left.into();
+            write_json(&said, out)?;
+        }
+        (shards, true) => {
+            let shards: Vec<Value> = shards.iter().map(as_json).collect();
+            write_json(&json!({ "shards": shards }), out)?;
+        }
+        ([one], false) => {
+            say(one, out)?;
+            large.say(&args.from, out)?;
+        }
+        (shards, false) => {
+            for (number, one) in shards.iter().enumerate() {
+                write!(out, "shard {number}: ")?;
+                say(one, out)?;
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// What is kept as files beside a journal, because it is too large for its rows.
+#[derive(Default)]
+struct LargeResults {
+    copied: usize,
+    left: usize,
+}
+
+impl LargeResults {
+    fn say(&self, from: &str, out: &mut dyn Write) -> std::io::Result<()> {
+        let Self { copied, left } = self;
+        if *copied > 0 {
+            writeln!(out, "{copied} large results, which are files, were copied too")?;
+        }
+        if *left > 0 {
+            writeln!(
+                out,
+                "{left} large results are files and stay in {from}/results: start the first server with --dir {from}"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn as_json(copied: &Transferred) -> Value {
+    json!({
+        "first_position": copied.first.0,
+        "next_position": copied.next.0,
+        "snapshots": copied.snapshots,
+        "jobs": copied.jobs,
+        "tasks": copied.tasks,
+        "outputs": copied.outputs,
+        "agents": copied.agents,
+        "digest": copied.digest,
+    })
+}
+
+fn say(copied: &Transferred, out: &mut dyn Write) -> std::io::Result<()> {
     let Transferred {
         first,
         next,
@@ -63,38 +131,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
         agents,
         digest,
     } = copied;
-    match args.json {
-        true => write_json(
-            &json!({
-                "first_position": first.0,
-                "next_position": next.0,
-                "snapshots": snapshots,
-                "jobs": jobs,
-                "tasks": tasks,
-                "outputs": outputs,
-                "agents": agents,
-                "results": results,
-                "results_left": results_left,
-                "digest": digest,
-            }),
-            out,
-        )?,
-        false => {
-            writeln!(
-                out,
-                "copied positions {first} to {next}, {snapshots} snapshots, {tasks} tasks in {jobs} jobs, {outputs} outputs, \
-                 {agents} agents, {results} large results\nthe same on both sides: digest {digest}"
-            )?;
-            if results_left > 0 {
-                let from = &args.from;
-                writeln!(
-                    out,
-                    "{results_left} large results are files and stay in {from}/results: start the first server with --dir {from}"
-                )?;
-            }
-        }
-    }
-    Ok(Exit::Done)
+    writeln!(
+        out,
+        "copied positions {first} to {next}, {snapshots} snapshots, {tasks} tasks in {jobs} jobs, {outputs} outputs, \
+         {agents} agents\nthe same on both sides: digest {digest}"
+    )
 }
 
 impl Args {

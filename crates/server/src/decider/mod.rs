@@ -382,8 +382,10 @@ pub fn start(
     let now = decider.clock.now();
     // First of all: what is given out from here on has its number.
     decider.engine.number_from(now, options.numbers_from)?;
-    if !options.instances.is_only_shard {
-        decider.engine.join_shards(now);
+    match options.instances.is_only_shard {
+        false => decider.engine.join_shards(now),
+        true if decider.engine.is_one_of_several() => return Err(RecoverError::OneOfSeveral),
+        true => {}
     }
     decider.engine.begin(now, &options.config);
     let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
