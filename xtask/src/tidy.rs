@@ -31,7 +31,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "engine",
         &[
-            "api", "balance", "driver", "journal", "model", "policy", "protocol", "template",
+            "api", "balance", "cluster", "driver", "journal", "model", "policy", "protocol",
+            "template",
         ],
     ),
     ("template", &[]),
