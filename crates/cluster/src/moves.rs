@@ -266,6 +266,18 @@ impl Peer {
     }
 }
 
+/// A letter is closed when it would become larger than this: it is written with one append, and taken in with another.
+const LETTER_BYTES: usize = 4 << 20;
+
+/// How much of a letter something takes, about.
+fn bytes_of(item: &Item) -> usize {
+    match item {
+        Item::Given(tasks) => tasks.iter().map(|moved| moved.body.len()).sum(),
+        Item::Result { body, .. } | Item::Word(body) => body.len(),
+        Item::Ask(_) | Item::Cancel(_) | Item::Home(_) => 0,
+    }
+}
+
 fn carries_tasks(item: &Item) -> bool {
     match item {
         Item::Given(tasks) => !tasks.is_empty(),
@@ -617,13 +629,15 @@ impl Moves {
         let peer = self.peer(to);
         peer.sent += 1;
         let number = peer.sent;
-        let (mut items, mut size) = (Vec::new(), 0);
+        let (mut items, mut size, mut bytes) = (Vec::new(), 0, 0);
         while let Some(item) = peer.pending.front() {
             size += match item {
                 Item::Given(tasks) => tasks.len().max(1),
                 _ => 1,
             };
-            if size > most && !items.is_empty() {
+            bytes += bytes_of(item);
+            let is_full = size > most || bytes > LETTER_BYTES;
+            if is_full && !items.is_empty() {
                 break;
             }
             if carries_tasks(item) {
