@@ -32,6 +32,11 @@ pub enum CutError {
     /// The journal cannot be read.
     #[error(transparent)]
     Recover(#[from] RecoverError),
+    /// What other shards wrote holds names that cannot be replaced.
+    #[error(
+        "the journal is that of one of several shards, and holds what others wrote to it: it cannot be cut without names"
+    )]
+    OneOfSeveral,
     /// The new one cannot be written.
     #[error("cannot write the new journal")]
     Append(#[from] AppendError),
@@ -104,6 +109,10 @@ pub fn cut(
                     cut.after += 1;
                     is_whole = false;
                     continue;
+                }
+                if anonymous && matches!(fact, Fact::LetterReceived(_) | Fact::GuestFinished { .. })
+                {
+                    return Err(CutError::OneOfSeveral);
                 }
                 let fact = match &mut aliases {
                     Some(aliases) => aliases.fact(fact),
