@@ -100,10 +100,15 @@ impl World {
     }
 
     fn agent(&self, server: &str, name: &str, slots: &str) -> Process {
+        self.agent_with(server, name, slots, &[])
+    }
+
+    fn agent_with(&self, server: &str, name: &str, slots: &str, more: &[&str]) -> Process {
         let log = fs::File::create(self.path(&format!("{name}.log"))).unwrap();
         let child = self
             .command(server)
             .args(["agent", "start", "--name", name, "--slots", slots])
+            .args(more)
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();
@@ -538,6 +543,8 @@ impl World {
     }
 }
 
+/// What an agent can do, and what a task needs.
+const GPU: &[&str] = &["--skills", "gpu"];
 /// Bits of a number above these are its shard.
 const SHARD_BITS: u32 = 40;
 
@@ -605,22 +612,11 @@ fn several_servers_serve_shards_of_one_fleet_and_any_of_them_answers() {
     }
 
     // A task that no agent of its shard can do gets one that can, wherever that is.
-    let _cleo = {
-        let log = fs::File::create(world.path("cleo.log")).unwrap();
-        let child = world
-            .command("b")
-            .args([
-                "agent", "start", "--name", "cleo", "--slots", "1", "--skills", "gpu",
-            ])
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn();
-        Process(child.unwrap())
-    };
+    let _cleo = world.agent_with("b", "cleo", "1", GPU);
     let skilled: Vec<u64> = (0..2)
         .map(|number| {
             let book = format!("gpu-{number}");
-            world.submit_with_key("a", &book, 2, &["--skills", "gpu"])
+            world.submit_with_key("a", &book, 2, GPU)
         })
         .collect();
     let places: std::collections::BTreeSet<u64> =
@@ -658,21 +654,12 @@ fn tasks_go_to_the_shard_that_can_do_them_and_end_once_though_servers_are_killed
     let (a, _) = world.server_of("a", Some("2"));
     let (b, _) = world.server_of("b", None);
     world.until("both hold one", || world.holders() == [1, 1]);
-    let skilled = |name: &str| {
-        let log = fs::File::create(world.path(&format!("{name}.log"))).unwrap();
-        let mut command = world.command("a");
-        command.args(["agent", "start", "--name", name, "--slots", "4"]);
-        command.args(["--skills", "gpu"]);
-        let child = command.stdout(Stdio::null()).stderr(log).spawn();
-        Process(child.unwrap())
-    };
-    let _ada = skilled("ada");
+    let _ada = world.agent_with("a", "ada", "4", GPU);
     // As many jobs as it takes to have some in both shards.
     let mut jobs: Vec<(u64, String)> = Vec::new();
-    let more = ["--skills", "gpu"];
     while jobs.len() < JOBS {
         let book = format!("book-{}", jobs.len());
-        jobs.push((world.submit_with_key("a", &book, TASKS, &more), book));
+        jobs.push((world.submit_with_key("a", &book, TASKS, GPU), book));
     }
     let places: std::collections::BTreeSet<u64> =
         jobs.iter().map(|(job, _)| job >> SHARD_BITS).collect();
@@ -705,22 +692,23 @@ fn tasks_go_to_the_shard_that_can_do_them_and_end_once_though_servers_are_killed
     for (job, book) in &jobs {
         world.finish("b", *job, book, TASKS);
     }
-    let elsewhere =
-        "SELECT count(*) > 0 FROM fleet.task WHERE ended = 0 AND agent >> 40 <> task >> 40";
-    assert_eq!(world.postgres.sql(elsewhere), "t", "nothing was moved");
+    assert_eq!(world.postgres.sql(ELSEWHERE), "t", "nothing was moved");
     let twice = "SELECT count(*) - count(DISTINCT task) FROM fleet.task";
     assert_eq!(world.postgres.sql(twice), "0");
     // A job that comes after jobs of both shards waits for both.
     let of_shard = |shard: u64| jobs.iter().find(|(job, _)| job >> SHARD_BITS == shard);
     let after = [0, 1].map(|shard| of_shard(shard).unwrap().0.to_string());
-    let more = [
-        "--skills", "gpu", "--after", &after[0], "--after", &after[1],
-    ];
+    let after = after.join(",");
+    let more = [GPU, &["--after", &after]].concat();
     let last = world.submit_with_key("b", "last", 3, &more);
     world.finish("a", last, "last", 3);
     world.until("every letter was read", || !is_on_its_way());
     one_writer_at_a_time(&world);
 }
+
+/// Whether some tasks ended in another shard than their own.
+const ELSEWHERE: &str =
+    "SELECT count(*) > 0 FROM fleet.task WHERE ended = 0 AND agent >> 40 <> task >> 40";
 
 /// In each shard, in the order of their epochs.
 fn one_writer_at_a_time(world: &World) {
@@ -749,8 +737,13 @@ fn nothing_is_lost_while_servers_and_agents_of_several_shards_are_killed_and_sta
         servers.push(Some(world.server_of(name, None).0));
     }
     let mut agents: Vec<Option<Process>> = Vec::new();
+    // One can do what the others cannot: tasks that need it go where it is.
+    let start = |name: &str, server: &str| match name {
+        "dan" => world.agent_with(server, name, "2", GPU),
+        _ => world.agent(server, name, "2"),
+    };
     for (name, server) in AGENTS.into_iter().zip(SERVERS.into_iter().cycle()) {
-        agents.push(Some(world.agent(server, name, "2")));
+        agents.push(Some(start(name, server)));
     }
     world.until("each holds one", || world.holders() == [1, 1, 1]);
     let mut chance = 7_u64;
@@ -766,7 +759,8 @@ fn nothing_is_lost_while_servers_and_agents_of_several_shards_are_killed_and_sta
         for number in 0..3 {
             let book = format!("book-{round}-{number}");
             let server = SERVERS[(victim + 1) % 3];
-            jobs.push((world.submit_with_key(server, &book, TASKS, &[]), book));
+            let more = if number == 0 { GPU } else { &[] };
+            jobs.push((world.submit_with_key(server, &book, TASKS, more), book));
         }
         match draw(4) {
             // Killed, and started again.
@@ -785,7 +779,7 @@ fn nothing_is_lost_while_servers_and_agents_of_several_shards_are_killed_and_sta
             2 => {
                 agents[agent] = None;
                 std::thread::sleep(Duration::from_secs(2));
-                agents[agent] = Some(world.agent(SERVERS[victim], AGENTS[agent], "2"));
+                agents[agent] = Some(start(AGENTS[agent], SERVERS[victim]));
             }
             _ => {
                 let agent = agents[agent].as_ref().unwrap();
@@ -803,4 +797,8 @@ fn nothing_is_lost_while_servers_and_agents_of_several_shards_are_killed_and_sta
     let ended = "SELECT count(*), count(DISTINCT task) FROM fleet.task WHERE ended = 0";
     let all = jobs.len() as u64 * TASKS;
     assert_eq!(world.postgres.sql(ended), format!("{all}|{all}"));
+    assert_eq!(world.postgres.sql(ELSEWHERE), "t", "nothing was moved");
+    world.until("every letter was read", || {
+        world.postgres.sql("SELECT count(*) FROM fleet.letter") == "0"
+    });
 }
