@@ -215,6 +215,8 @@ impl ShardModel {
                     self.send_home(now, kind, effects);
                 }
                 Action::CancelGuest(task) => self.end(now, task, true, effects),
+                // These shards have nothing else to say.
+                Action::Hear { .. } => {}
                 Action::Settle { task, result } => {
                     self.tasks.remove(&task).expect("it is away, and counted");
                     effects.ended.push((task, result == CANCELLED));

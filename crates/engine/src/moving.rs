@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use crate::effects::{Effects, Finish};
 use crate::jobs::{GuestTask, Part, Tally};
 use crate::names;
+use crate::snapshot::Guests;
 use crate::state::State;
 
 /// A letter with tasks holds about so many bytes at most, and no task that is larger by itself.
@@ -603,7 +604,7 @@ impl State {
     }
 
     /// The guests, to be kept in a snapshot.
-    pub(crate) fn guest_facts(&self) -> Vec<(TaskId, Vec<u8>)> {
+    pub(crate) fn guest_facts(&self) -> Guests {
         let Some(moves) = self.moves() else {
             return Vec::new();
         };
@@ -612,7 +613,7 @@ impl State {
     }
 
     /// Puts back what [`guest_facts`](Self::guest_facts) kept. None: it is not what that made.
-    pub(crate) fn restore_guests(&mut self, guests: Vec<(TaskId, Vec<u8>)>) -> Option<()> {
+    pub(crate) fn restore_guests(&mut self, guests: Guests) -> Option<()> {
         for (id, body) in guests {
             self.put_guest(id, postcard::from_bytes(&body).ok()?)?;
         }

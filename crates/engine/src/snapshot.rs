@@ -97,8 +97,11 @@ struct Additions {
     /// What of the scheduler is not in its own snapshot, and the added rules that the last start was given.
     scheduler: (SnapshotAdditions, AddedRules),
     /// Tasks on their way to and from other shards, and those of others that are here.
-    moving: Option<(Moving, Vec<(TaskId, Vec<u8>)>)>,
+    moving: Option<(Moving, Guests)>,
 }
+
+/// Tasks of other shards, as they came.
+pub(crate) type Guests = Vec<(TaskId, Vec<u8>)>;
 
 impl Additions {
     fn read(bytes: &[u8]) -> Result<Self> {
