@@ -123,7 +123,10 @@ fn the_number_of_a_guest_that_is_over_may_come_again_and_nothing_is_left_of_it()
     let mut world = World::new(Config::default());
     let far = TaskId(3 << 40 | 5);
     for _ in 0..2 {
-        let (job, task) = (world.new_job(), TaskSpec::new(far, TaskKind::default().into()));
+        let (job, task) = (
+            world.new_job(),
+            TaskSpec::new(far, TaskKind::default().into()),
+        );
         let tasks = [task].into();
         world.handle(Input::TasksSubmitted { job, tasks });
         assert!(world.scheduler.task_status(far).is_some());
