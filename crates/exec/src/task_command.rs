@@ -13,6 +13,9 @@ use crate::checkpoint::Checkpoint;
 use crate::command::{Command, Input, Limits, Streams};
 use crate::output::LineWriter;
 
+/// The longest entry that a task is told of: the system takes 128 KiB as one variable, its name included.
+const ENTRY_BYTES_MAX: usize = (128 << 10) - "LOXLEY_ENTRY=\0".len();
+
 /// What tasks that are alike have in common.
 #[derive(Clone, Debug)]
 pub struct Recipe {
@@ -162,7 +165,9 @@ impl Assignment {
             set("PARALLEL_SEQ", self.command.sequence.to_string().into());
             set("PARALLEL_JOBSLOT", (slot + 1).to_string().into());
         }
-        if let Some(entry) = self.command.entry() {
+        if let Some(entry) = self.command.entry()
+            && entry.len() <= ENTRY_BYTES_MAX
+        {
             set("LOXLEY_ENTRY", entry);
         }
         if let Some(path) = checkpoint {

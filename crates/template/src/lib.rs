@@ -91,7 +91,10 @@ pub enum TemplateError {
     )]
     Perl,
     /// A placeholder of `--plus` that is not there.
-    #[error("`{0}` of --plus is not there: let the shell do it (x={{}}; echo \"${{x#prefix}}\")")]
+    #[error(
+        "`{0}` of --plus is not there: let the shell do it (x={{}}; echo \"${{x#prefix}}\"; and to leave out \
+         combinations: [ {{1}} \\< {{2}} ] || exit 0)"
+    )]
     NotOfPlus(String),
 }
 

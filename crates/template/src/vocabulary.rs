@@ -46,6 +46,11 @@ pub enum ReplacementError {
          everywhere); other Perl is not there"
     )]
     Form(String),
+    /// Its name is a pattern with parts that the replacement uses.
+    #[error(
+        "`{0}` takes a part of its own name; that is not there: write a replacement for each, like '{{o}} s/\\.tar\\.gz$//'"
+    )]
+    Parameter(String),
     /// The pattern is none.
     #[error("`{0}` is not a regular expression: {1}")]
     Pattern(String, String),
@@ -332,6 +337,9 @@ impl FromStr for Replacement {
     fn from_str(text: &str) -> Result<Self, ReplacementError> {
         let wrong = || ReplacementError::Form(text.to_owned());
         let (name, expression) = text.split_once(' ').ok_or_else(wrong)?;
+        if name.contains('(') || expression.contains("$$") {
+            return Err(ReplacementError::Parameter(name.to_owned()));
+        }
         let mut steps = Vec::new();
         let mut rest = expression.trim();
         while !rest.is_empty() {

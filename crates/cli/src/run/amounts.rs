@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::str::FromStr;
 use std::time::Duration;
 
-use loxley_jobfile::amount::duration;
+use loxley_jobfile::amount::{bytes, duration};
 
 /// How long a task may run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,6 +31,28 @@ impl FromStr for TimeLimit {
     }
 }
 
+/// How large the blocks are that an input is cut into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BlockSize {
+    Bytes(u64),
+    /// A file is cut into so many for each slot: `-2`.
+    ForEachSlot(NonZero<u32>),
+}
+
+impl FromStr for BlockSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix('-') {
+            Some(blocks) => blocks
+                .parse()
+                .map(Self::ForEachSlot)
+                .map_err(|_| format!("`{text}` is not a number of blocks for each slot like -2")),
+            None => bytes(text).map(Self::Bytes),
+        }
+    }
+}
+
 /// How many tasks run at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Slots {
@@ -40,7 +62,12 @@ pub(super) enum Slots {
     Percent(f64),
     /// So many more, or fewer, than there are cores.
     Relative(i64),
+    /// All of them, as far as a machine bears it: `0`.
+    All,
 }
+
+/// What `0` comes to: as many as GNU parallel runs at once with the usual limit of open files.
+const ALL: u32 = 252;
 
 /// More would not be slots but a mistake: each has a thread.
 const SLOTS_MAX: u32 = 4096;
@@ -57,6 +84,9 @@ impl FromStr for Slots {
         if text.starts_with(['+', '-']) {
             return text.parse().map(Self::Relative).map_err(|_| wrong());
         }
+        if text == "0" {
+            return Ok(Self::All);
+        }
         text.parse().map(Self::Count).map_err(|_| wrong())
     }
 }
@@ -68,6 +98,7 @@ impl Slots {
             Self::Count(count) => f64::from(count.get()),
             Self::Percent(percent) => (cores as f64 * percent / 100.0).round(),
             Self::Relative(more) => cores as f64 + more as f64,
+            Self::All => f64::from(ALL),
         };
         // The cast saturates, and so does the clamp.
         (count as u32).clamp(1, SLOTS_MAX)
@@ -93,6 +124,16 @@ mod tests {
     }
 
     #[test]
+    fn blocks_have_a_size_or_a_number() {
+        assert_eq!("2k".parse(), Ok(BlockSize::Bytes(2048)));
+        let four = NonZero::new(4).expect("four is not zero");
+        assert_eq!("-4".parse(), Ok(BlockSize::ForEachSlot(four)));
+        for wrong in ["-0", "--1", "-", "x"] {
+            assert!(wrong.parse::<BlockSize>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn slots_follow_the_cores() {
         let slots = |text: &str| text.parse::<Slots>().unwrap().on(8);
         assert_eq!(slots("3"), 3);
@@ -102,7 +143,8 @@ mod tests {
         assert_eq!(slots("-20"), 1);
         assert_eq!(slots("1%"), 1);
         assert_eq!(slots("1000000"), SLOTS_MAX);
-        for wrong in ["", "0", "x", "0%", "1.5", "+x"] {
+        assert_eq!(slots("0"), ALL);
+        for wrong in ["", "x", "0%", "1.5", "+x"] {
             assert!(wrong.parse::<Slots>().is_err(), "{wrong}");
         }
     }

@@ -99,9 +99,24 @@ impl Halt {
         self.counted == Counted::Success
     }
 
-    /// Whether the exit code is that of the task that ended it all.
-    pub(super) fn tells_code_of_last(&self) -> bool {
-        self.counted != Counted::Success && matches!(self.limit, Limit::Count(_))
+    /// What the exit code says, if not how many failed: a number of tasks is told of by the one that ended it all, a
+    /// share of failures by itself.
+    pub(super) fn exit_code(
+        &self,
+        last: Option<u8>,
+        tally: Tally,
+        total: Option<u64>,
+    ) -> Option<u8> {
+        let code = match (self.limit, self.counted) {
+            (_, Counted::Success) => return None,
+            (Limit::Count(_), _) => last?,
+            (Limit::Percent(_), Counted::Done) => return None,
+            (Limit::Percent(_), Counted::Fail) => {
+                let total = total.unwrap_or(tally.succeeded + tally.failed).max(1);
+                tally.failed.saturating_mul(100).div_ceil(total).min(100) as u8
+            }
+        };
+        (code != 0).then_some(code)
     }
 
     /// Whether it is time.

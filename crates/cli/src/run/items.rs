@@ -19,7 +19,7 @@ use regex_lite::Regex;
 pub(super) struct CommandLine {
     /// The command, before the first `:::`.
     pub(super) command: Vec<OsString>,
-    /// `::: item …` and `:::: file …`, in their order.
+    /// `::: item …` and each file of `:::: file …`, in their order.
     pub(super) lists: Vec<List>,
 }
 
@@ -35,8 +35,18 @@ pub(super) struct List {
 enum Content {
     /// The items themselves.
     Given(Vec<OsString>),
-    /// Files with an item on each line.
-    Files(Vec<PathBuf>),
+    /// A file with an item on each line.
+    File(PathBuf),
+}
+
+impl List {
+    /// The lines of a file.
+    pub(super) fn of_file(path: PathBuf) -> Self {
+        Self {
+            content: Content::File(path),
+            is_linked: false,
+        }
+    }
 }
 
 impl CommandLine {
@@ -44,30 +54,43 @@ impl CommandLine {
     /// `:::` and `::::`.
     pub(super) fn parse(words: Vec<OsString>, items: &str, files: &str) -> Result<Self> {
         let mut line = Self::default();
+        // What stands before the files that follow, and whether it links them.
+        let mut before_files: Option<(OsString, bool)> = None;
         for word in words {
             let bare = word
                 .to_str()
                 .map(|word| word.strip_suffix('+').unwrap_or(word));
-            let content = match bare {
-                Some(word) if word == items => Content::Given(Vec::new()),
-                Some(word) if word == files => Content::Files(Vec::new()),
-                _ => {
-                    match line.lists.last_mut().map(|list| &mut list.content) {
-                        None => line.command.push(word),
-                        Some(Content::Given(items)) => items.push(word),
-                        Some(Content::Files(files)) => files.push(word.into()),
-                    }
-                    continue;
-                }
-            };
             let is_linked = word.as_encoded_bytes().ends_with(b"+");
-            if is_linked && line.lists.is_empty() {
-                bail!(
-                    "`{}` goes along with the list before it, and there is none",
-                    word.display()
-                );
+            match bare {
+                Some(bare) if bare == items => {
+                    let content = Content::Given(Vec::new());
+                    line.lists.push(List { content, is_linked });
+                    before_files = None;
+                }
+                Some(bare) if bare == files => before_files = Some((word, is_linked)),
+                _ => match (&before_files, line.lists.last_mut()) {
+                    (&Some((_, is_linked)), _) => {
+                        let content = Content::File(word.into());
+                        line.lists.push(List { content, is_linked });
+                    }
+                    (None, None) => line.command.push(word),
+                    (None, Some(list)) => match &mut list.content {
+                        Content::Given(items) => items.push(word),
+                        Content::File(_) => unreachable!("files stand behind what says so"),
+                    },
+                },
             }
-            line.lists.push(List { content, is_linked });
+        }
+        if let Some((word, _)) = before_files
+            && !matches!(
+                line.lists.last(),
+                Some(List {
+                    content: Content::File(_),
+                    ..
+                })
+            )
+        {
+            bail!("no file follows `{}`", word.display());
         }
         Ok(line)
     }
@@ -384,6 +407,13 @@ pub(super) struct Trim {
     right: bool,
 }
 
+impl Trim {
+    pub(super) const BOTH: Self = Self {
+        left: true,
+        right: true,
+    };
+}
+
 impl FromStr for Trim {
     type Err = String;
 
@@ -522,16 +552,14 @@ impl Iterator for Items {
 
 impl List {
     fn into_items(self, end: u8) -> Result<Vec<OsString>> {
-        let files = match self.content {
+        let path = match self.content {
             Content::Given(items) => return Ok(items),
-            Content::Files(files) => files,
+            Content::File(path) => path,
         };
+        let reader = reader(&path)?;
         let mut items = Vec::new();
-        for path in files {
-            let reader = reader(&path)?;
-            for line in (Lines { reader, end }) {
-                items.push(line.with_context(|| format!("cannot read {}", path.display()))?);
-            }
+        for line in (Lines { reader, end }) {
+            items.push(line.with_context(|| format!("cannot read {}", path.display()))?);
         }
         Ok(items)
     }
@@ -622,7 +650,33 @@ mod tests {
             all(Items::product(shorter.lists, b'\n', false).unwrap()),
             ["a+1", "b+2"]
         );
-        assert!(parse("echo :::+ 1 2").is_err());
+        let first = parse("echo :::+ 1 2").unwrap();
+        assert_eq!(
+            all(Items::product(first.lists, b'\n', false).unwrap()),
+            ["1", "2"]
+        );
+    }
+
+    #[test]
+    fn every_file_is_a_list_of_its_own() {
+        let line = parse("cat :::: a b ::: c d ::::+ e f").unwrap();
+        let file = |path: &str, is_linked| List {
+            content: Content::File(path.into()),
+            is_linked,
+        };
+        let given = List {
+            content: Content::Given(words("c d")),
+            is_linked: false,
+        };
+        let expected = [
+            file("a", false),
+            file("b", false),
+            given,
+            file("e", true),
+            file("f", true),
+        ];
+        assert_eq!(line.lists, expected);
+        assert!(parse("cat ::::").is_err());
     }
 
     #[test]

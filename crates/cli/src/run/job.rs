@@ -427,7 +427,7 @@ impl Checkpoints {
 /// What each task says for itself in the file cannot be said for all on the command line.
 fn refuse_what_the_file_says(args: &Args) -> Result<()> {
     for (given, option, key) in [
-        (args.each_line.is_some(), "--each-line", "each_line"),
+        (!args.each_line.is_empty(), "--each-line", "each_line"),
         (args.array.is_some(), "--array", "array"),
         (args.weights.is_some(), "--weights", "cost"),
         (args.timeout.is_some(), "--timeout", "time_limit"),

@@ -30,6 +30,7 @@ mod summary;
 pub(crate) mod watched;
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -40,8 +41,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use clap::Parser;
-use clap::ValueEnum;
+use clap::{ArgGroup, Parser, ValueEnum};
 use loxley_api::{CommandRequest, Entries, RetryRequest, TaskRequest};
 use loxley_engine::AgentRecord;
 use loxley_exec::{
@@ -53,13 +53,13 @@ use loxley_jobfile::amount::{bytes, duration};
 use loxley_journal::{Journal, SqliteJournal};
 use loxley_policy::Config;
 
-use self::amounts::{Slots, TimeLimit};
+use self::amounts::{BlockSize, Slots, TimeLimit};
 use self::blocks::{Blocks, Cut, Rule};
 use self::delivery::Delivery;
 use self::feed::{Feed, Next};
 use self::group_limit::GroupLimit;
 use self::halt::Halt;
-use self::items::{CommandLine, Items, Room, Separator, Trim};
+use self::items::{CommandLine, Items, List, Room, Separator, Trim};
 use self::joblog::{Earlier, JobLog};
 use self::lines::Lines;
 use self::progress::Progress;
@@ -77,13 +77,18 @@ use crate::exit::Exit;
 /// tasks with skills, priorities, dependencies and limits, and the agents to run them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP, args_override_self = true)]
+#[command(group(ArgGroup::new("blocks").args(["pipe", "pipe_part"]).multiple(true).conflicts_with_all([
+    "array", "many", "many_words", "xargs", "colsep", "csv", "link", "trim", "shuf", "weights", "retry_failed", "null",
+    "delimiter", "end",
+])))]
 pub(crate) struct Args {
     /// The command with its placeholders, then `:::` and items (or `::::` and files), once or more
     /// often: every combination is a task. Without a command, each item is one.
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     words: Vec<OsString>,
 
-    /// How many tasks run at once: 8, 50% of the cores, +1 or -1 [default: as many as cores].
+    /// How many tasks run at once: 8, 50% of the cores, +1 or -1, 0 for all of them (at most 252)
+    /// [default: as many as cores].
     #[arg(
         short,
         short_alias = 'P',
@@ -94,7 +99,8 @@ pub(crate) struct Args {
     )]
     jobs: Option<Slots>,
 
-    /// Take the items from the lines of a file; - for standard input.
+    /// Take the items from the lines of a file; - for standard input. Several files are several lists, like what
+    /// follows `:::`.
     #[arg(
         short = 'a',
         long,
@@ -102,7 +108,7 @@ pub(crate) struct Args {
         conflicts_with = "array",
         alias = "arg-file"
     )]
-    each_line: Option<PathBuf>,
+    each_line: Vec<PathBuf>,
     /// Take numbers as items: 1-1000, 1-9:2, 1,3,5-8.
     #[arg(long, value_name = "RANGE")]
     array: Option<Ranges>,
@@ -113,27 +119,33 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "BYTE", conflicts_with = "null", value_parser = delimiter)]
     delimiter: Option<u8>,
     /// Cut standard input (or the file of -a) into blocks between its records: each is what one task reads.
-    #[arg(long, alias = "spreadstdin", conflicts_with_all = [
-        "array", "many", "many_words", "xargs", "colsep", "csv", "link", "trim", "shuf", "weights", "retry_failed",
-        "null", "delimiter", "end",
-    ])]
+    #[arg(long, alias = "spreadstdin")]
     pipe: bool,
-    /// How much is read before a block is cut off [default: 1M].
-    #[arg(long, value_name = "SIZE", value_parser = bytes, alias = "block-size", requires = "pipe")]
-    block: Option<u64>,
+    /// The same as --pipe, of the file of -a.
+    #[arg(long, alias = "pipepart", requires = "each_line")]
+    pipe_part: bool,
+    /// How much is read before a block is cut off [default: 1M]; -2 for two blocks of a file for each slot.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        alias = "block-size",
+        allow_hyphen_values = true,
+        requires = "blocks"
+    )]
+    block: Option<BlockSize>,
     /// What a record begins with; \\n is a line break.
-    #[arg(long, value_name = "TEXT", requires = "pipe")]
+    #[arg(long, value_name = "TEXT", requires = "blocks")]
     recstart: Option<String>,
     /// What a record ends with [default: a line break, or nothing with --recstart].
     #[arg(
         long,
         value_name = "TEXT",
-        requires = "pipe",
+        requires = "blocks",
         allow_hyphen_values = true
     )]
     recend: Option<String>,
     /// Leave out the beginnings and ends of records.
-    #[arg(long, aliases = ["rrs", "removerecsep"], requires = "pipe")]
+    #[arg(long, aliases = ["rrs", "removerecsep"], requires = "blocks")]
     remove_rec_sep: bool,
     /// So many lines for each command; with --pipe, records of so many lines.
     #[arg(short = 'L', value_name = "N", conflicts_with = "max_args")]
@@ -142,14 +154,14 @@ pub(crate) struct Args {
     /// records in each block.
     #[arg(short = 'n', short_aliases = ['N'], long, alias = "max-replace-args", value_name = "N")]
     max_args: Option<usize>,
-    /// As many items for each command as its line has room for; the last ones are shared out over the slots.
-    #[arg(short = 'm', conflicts_with_all = ["max_args", "no_item"])]
+    /// As many items for each command as its line has room for, at most those of -n; the last ones are shared out over the slots.
+    #[arg(short = 'm', conflicts_with = "no_item")]
     many: bool,
     /// The same, but a whole word with {} in it is repeated for each: x{}.c is xa.c xb.c.
-    #[arg(short = 'X', conflicts_with_all = ["many", "max_args", "no_item"])]
+    #[arg(short = 'X', conflicts_with_all = ["many", "no_item"])]
     many_words: bool,
     /// The same as -m, but each command gets all it has room for, as xargs does it.
-    #[arg(long, conflicts_with_all = ["many", "many_words", "max_args", "no_item"])]
+    #[arg(long, conflicts_with_all = ["many", "many_words", "no_item"])]
     xargs: bool,
     /// How long a command line may get with -m, -X and --xargs, in bytes.
     #[arg(short = 's', long, value_name = "N", default_value_t = LINE_MAX)]
@@ -176,7 +188,7 @@ pub(crate) struct Args {
     /// Leave out items that are empty or blank.
     #[arg(short = 'r', long)]
     no_run_if_empty: bool,
-    /// Take blanks from the left of items, from their right, or both: l, r, lr.
+    /// Take blanks from the left of items, from their right, or both: l, r, lr [default: n, none; lr with --colsep].
     #[arg(long, value_name = "WHERE")]
     trim: Option<Trim>,
     /// Take the items in a random order.
@@ -224,7 +236,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     env: Vec<String>,
     /// Print the commands and run nothing.
-    #[arg(long)]
+    #[arg(long, alias = "dryrun")]
     dry_run: bool,
 
     /// Show output in the order of the items.
@@ -394,8 +406,16 @@ HUP and QUIT: TERM to everything that a task started, KILL after a grace. If thi
 killed (-9), its tasks end with it; `LOXLEY_MARK` in their environment is how they are found.
 
 Exit codes: 0 every task succeeded, or enough for --halt success; 1 to 100 so many failed, 101 more
-failed, with --halt and a number of failures that of the last one that counted; 130 it was interrupted,
+failed, with --halt and a number of failures that of the last one that counted, with a share of
+failures (10%) how many percent failed; 130 it was interrupted,
 255 something else went wrong.";
+
+impl Args {
+    /// Whether each command gets as many items as its line has room for.
+    fn fills_lines(&self) -> bool {
+        self.many || self.many_words || self.xargs
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum When {
@@ -459,7 +479,7 @@ fn perform(mut args: Args, out: &mut dyn Write) -> Result<Exit> {
     check_surroundings(&args)?;
     let words = std::mem::take(&mut args.words);
     let line = CommandLine::parse(words, &args.arg_sep, &args.arg_file_sep)?;
-    if args.pipe {
+    if args.pipe || args.pipe_part {
         return run_blocks(args, line, out);
     }
     args.max_args = args.max_args.or(args.max_lines);
@@ -467,6 +487,13 @@ fn perform(mut args: Args, out: &mut dyn Write) -> Result<Exit> {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let slots = args.jobs.map_or(cores as u32, |jobs| jobs.on(cores));
     let items = shaped(items(&args, line.lists)?, &args)?;
+    // A slot that nothing is left for would only count as idle.
+    let slots = match (args.jobs, items.total) {
+        (Some(Slots::All), Some(total)) => {
+            slots.min(u32::try_from(total).unwrap_or(u32::MAX).max(1))
+        }
+        _ => slots,
+    };
     let vocabulary = vocabulary(&args, &items);
     let template = template(&args, &line.command, &items, &vocabulary)?;
     let items = packed(items, &args, &template, slots)?;
@@ -509,10 +536,18 @@ fn run_blocks(mut args: Args, line: CommandLine, out: &mut dyn Write) -> Result<
     let items = Items::none();
     let vocabulary = vocabulary(&args, &items);
     let template = template(&args, &line.command, &items, &vocabulary)?;
-    let input = items::reader(args.each_line.as_deref().unwrap_or(Path::new("-")))?;
+    let file = match args.each_line.as_slice() {
+        [] => Path::new("-"),
+        [file] => file,
+        _ => bail!("--pipe: the blocks are of one file; `cat` puts several together"),
+    };
+    let input = items::reader(file)?;
     let (sender, receiver) = channel();
     let prepared = Prepared {
-        feed: Feed::in_blocks(Blocks::new(Box::new(input), cut(&args)?), &sender)?,
+        feed: Feed::in_blocks(
+            Blocks::new(Box::new(input), cut(&args, file, slots)?),
+            &sender,
+        )?,
         template,
         vocabulary,
         slots,
@@ -523,8 +558,21 @@ fn run_blocks(mut args: Args, line: CommandLine, out: &mut dyn Write) -> Result<
 }
 
 /// Where blocks of the input end.
-fn cut(args: &Args) -> Result<Cut> {
-    let size = args.block.unwrap_or(1 << 20);
+fn cut(args: &Args, file: &Path, slots: u32) -> Result<Cut> {
+    let size = match args.block {
+        None => 1 << 20,
+        Some(BlockSize::Bytes(size)) => size,
+        Some(BlockSize::ForEachSlot(blocks)) => {
+            let known = fs::metadata(file).ok().filter(fs::Metadata::is_file);
+            let Some(known) = known else {
+                bail!(
+                    "--block: how large a block is follows from the size of a file: name it by -a"
+                );
+            };
+            let blocks = u64::from(blocks.get()) * u64::from(slots);
+            known.len().div_ceil(blocks).max(1)
+        }
+    };
     let Some(size) = usize::try_from(size).ok().filter(|size| *size > 0) else {
         bail!("--block: a block has at least one byte");
     };
@@ -683,7 +731,9 @@ fn shaped(mut items: Items, args: &Args) -> Result<Items> {
     if args.header.is_some() && items.names.is_empty() {
         items = items.with_names().context("cannot read the items")?;
     }
-    if let Some(trim) = args.trim {
+    // As in GNU parallel, blanks around columns belong to nobody.
+    let of_columns = args.colsep.as_ref().filter(|_| !args.csv);
+    if let Some(trim) = args.trim.or(of_columns.map(|_| Trim::BOTH)) {
         items = items.trimmed(trim);
     }
     if args.no_run_if_empty {
@@ -697,8 +747,8 @@ fn shaped(mut items: Items, args: &Args) -> Result<Items> {
         items = items.shuffled(seed).context("cannot read the items")?;
     }
     match args.max_args.and_then(NonZero::new) {
-        Some(size) => items.batched(size),
-        None => Ok(items),
+        Some(size) if !args.fills_lines() => items.batched(size),
+        _ => Ok(items),
     }
 }
 
@@ -707,7 +757,7 @@ const LINE_MAX: usize = 131_071;
 
 /// Puts as many items into each command as it has room for, if that is asked for.
 fn packed(items: Items, args: &Args, template: &Template, slots: u32) -> Result<Items> {
-    if !(args.many || args.many_words || args.xargs) {
+    if !args.fills_lines() {
         return Ok(items);
     }
     let fixed = template.fixed_length();
@@ -722,7 +772,7 @@ fn packed(items: Items, args: &Args, template: &Template, slots: u32) -> Result<
         } else {
             0
         },
-        items_max: usize::MAX,
+        items_max: args.max_args.unwrap_or(usize::MAX),
     };
     items.packed(room, if args.xargs { 1 } else { slots as usize })
 }
@@ -744,7 +794,7 @@ fn template(
     vocabulary: &Vocabulary,
 ) -> Result<Template> {
     let shell = shell(args.shell.as_ref());
-    let lists = if args.many || args.many_words || args.xargs {
+    let lists = if args.fills_lines() {
         usize::MAX
     } else {
         items.lists
@@ -868,28 +918,32 @@ fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-fn items(args: &Args, lists: Vec<items::List>) -> Result<Items> {
+fn items(args: &Args, lists: Vec<List>) -> Result<Items> {
     let end = args.delimiter.unwrap_or(if args.null { 0 } else { b'\n' });
-    let sources = usize::from(!lists.is_empty())
-        + usize::from(args.each_line.is_some())
-        + usize::from(args.array.is_some());
-    if sources > 1 {
-        bail!("items come from one place: `:::`, --each-line or --array");
-    }
     if let Some(array) = &args.array {
+        if !lists.is_empty() {
+            bail!("items come from one place: `:::` or --array");
+        }
         return Ok(Items::array(array));
     }
-    if !lists.is_empty() {
+    let alone = match args.each_line.as_slice() {
+        [] => Some(Path::new("-")),
+        [file] => Some(file.as_path()),
+        _ => None,
+    };
+    let alone = alone.filter(|_| lists.is_empty());
+    let files = args.each_line.iter().cloned().map(List::of_file);
+    let lists: Vec<List> = files.chain(lists).collect();
+    let Some(file) = alone else {
         let have_names = args.header.is_some() && args.colsep.is_none();
         return match args.link {
             true => Items::linked(lists, end, have_names),
             false => Items::product(lists, end, have_names),
         };
-    }
+    };
     if args.retry_failed {
         return Ok(Items::none());
     }
-    let file = args.each_line.as_deref().unwrap_or(Path::new("-"));
     if file == Path::new("-") && io::stdin().is_terminal() {
         writeln!(
             io::stderr(),

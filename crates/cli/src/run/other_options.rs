@@ -14,8 +14,11 @@ const FILES: &str =
     "files are not copied: agents see them on a shared file system, or the command fetches them";
 const SQL: &str = "results are not written to a database: `--results FILE.csv`, `--json`, or a server, whose history \
                    `loxley journal export` prints";
-const PERL: &str = "Perl expressions are not there: choose the items before, with grep or awk, or let the command decide";
-const BLOCKS: &str = "`--pipe` gives each block of the input to one task of its own, as its standard input; that is all there is of it";
+const BLOCKS: &str = "`--pipe` gives each block of the input to a task of its own; a larger --block makes fewer of them";
+const BY_VALUE: &str = "rows are not told apart by their values: `sort` the table and let awk write a file for each value, then \
+                        take the files as items";
+const AS_FILE: &str =
+    "a block is the standard input of its task: /dev/stdin names it where a file is wanted";
 const RENAMED: &str = "placeholders keep their names; -I renames {}, --rpl makes one of your own";
 const TERMINAL: &str = "tasks have no terminal: use `loxley run -j1 --ungroup` for one that only prints, or a shell loop";
 const COUNTS: &str = "`nproc` and `lscpu` say it; -j takes 50%, +1 and -1 of the cores";
@@ -71,18 +74,34 @@ const OTHERS: &[(&[&str], &str)] = &[
         SQL,
     ),
     (
-        &["--filter", "--bin", "--shard", "--group-by", "--groupby"],
-        PERL,
+        &["--filter"],
+        "choose the items before, with grep or awk, or in the command: `[ {1} -lt {2} ] || exit 0; …`",
+    ),
+    (&["--bin", "--shard", "--group-by", "--groupby"], BY_VALUE),
+    (
+        &["--tee"],
+        "each task can read the whole input from a file: `loxley run 'wc {} < FILE' ::: -l -w -c`",
+    ),
+    (&["--cat", "--fifo"], AS_FILE),
+    (
+        &["-J", "--profile"],
+        "options that you always want go into the variable PARALLEL, or into an alias of your shell",
     ),
     (
-        &["--pipepart", "--pipe-part"],
-        "`--pipe -a FILE` cuts a file into blocks",
+        &["--process-slot-var"],
+        "{%} is the number of the slot; tasks find it as LOXLEY_SLOT and PARALLEL_JOBSLOT, too",
+    ),
+    (
+        &["--minversion", "--version", "-V"],
+        "`loxley --version` says which it is",
+    ),
+    (&["--embed"], "the program is one file: copy it"),
+    (
+        &["--max-line-length-allowed", "--show-limits"],
+        "a command line has at most 131071 bytes; -s makes it shorter",
     ),
     (
         &[
-            "--tee",
-            "--cat",
-            "--fifo",
             "--roundrobin",
             "--round-robin",
             "--round",
@@ -128,8 +147,6 @@ const OTHERS: &[(&[&str], &str)] = &[
             "--number-of-cores",
             "--number-of-sockets",
             "--number-of-threads",
-            "--max-line-length-allowed",
-            "--show-limits",
         ],
         COUNTS,
     ),
@@ -138,20 +155,15 @@ const OTHERS: &[(&[&str], &str)] = &[
             "--gnu",
             "--silent",
             "--plain",
-            "-J",
-            "--profile",
-            "--minversion",
             "--bibtex",
             "--citation",
             "--record-env",
             "--session",
-            "--embed",
             "--no-keep-order",
             "--_parset",
             "--compress-program",
             "--decompress-program",
             "--compress",
-            "--process-slot-var",
         ],
         NEEDED_NOT,
     ),

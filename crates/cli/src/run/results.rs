@@ -17,7 +17,11 @@ const NAME_MAX: usize = 255;
 /// Where results are kept.
 #[derive(Debug)]
 pub(super) enum Results {
-    Directory(PathBuf),
+    Directory {
+        root: PathBuf,
+        /// What the lists are called, where they have names.
+        names: Vec<String>,
+    },
     Files(Template),
     Table(Box<Table>),
 }
@@ -27,6 +31,7 @@ pub(super) enum Results {
 pub(super) struct Table {
     path: PathBuf,
     writer: csv::Writer<File>,
+    names: Vec<String>,
     has_heading: bool,
 }
 
@@ -60,13 +65,17 @@ impl Results {
             return Ok(Self::Table(Box::new(Table {
                 path,
                 writer,
+                names: vocabulary.lists.clone(),
                 has_heading: false,
             })));
         }
         let words = [path.as_os_str().to_owned()];
         let template = Template::parse_words_as(&words, usize::MAX, false, vocabulary)?;
         Ok(match template.uses_of_items() {
-            0 => Self::Directory(path.to_owned()),
+            0 => Self::Directory {
+                root: path.to_owned(),
+                names: vocabulary.lists.clone(),
+            },
             _ => Self::Files(template),
         })
     }
@@ -74,15 +83,21 @@ impl Results {
     /// Keeps what a task wrote.
     pub(super) fn write(&mut self, row: &Row<'_>, output: &mut Spool) -> Result<()> {
         match self {
-            Self::Directory(root) => {
-                let files = prepare(root, row.items, row.filling.sequence);
+            Self::Directory { root, names } => {
+                let directory = place(root, names, row.items, row.filling.sequence);
+                let files = prepare(&directory, row.filling.sequence);
                 let written = files.and_then(|(stdout, stderr)| copy(output, &stdout, &stderr));
                 written.with_context(|| cannot(root))
             }
             Self::Files(template) => {
                 let words = template.words(&row.filling);
                 let path = PathBuf::from(words.join(OsStr::new(" ")));
-                write_files(&path, row, output).with_context(|| cannot(&path))
+                let written = match path.as_os_str().as_bytes().ends_with(b"/") {
+                    true => prepare(&path, row.filling.sequence)
+                        .and_then(|(stdout, stderr)| copy(output, &stdout, &stderr)),
+                    false => write_files(&path, row, output),
+                };
+                written.with_context(|| cannot(&path))
             }
             Self::Table(table) => {
                 let written = table.write(row, output);
@@ -130,7 +145,11 @@ impl Table {
                 "Signal",
                 "Command",
             ];
-            let columns = (1..=row.items.len()).map(|number| format!("V{number}"));
+            let column = |number| {
+                let name = self.names.get(number).cloned();
+                name.unwrap_or_else(|| format!("V{}", number + 1))
+            };
+            let columns = (0..row.items.len()).map(column);
             let heading = fixed.map(str::to_owned).into_iter().chain(columns);
             let heading = heading.chain(["Stdout".to_owned(), "Stderr".to_owned()]);
             self.writer.write_record(heading).map_err(io::Error::from)?;
@@ -159,17 +178,27 @@ impl Table {
 }
 
 /// Makes the directory for a task and writes its number into it; gives the paths of its outputs.
-fn prepare(root: &Path, items: &[OsString], sequence: u64) -> io::Result<(PathBuf, PathBuf)> {
-    let directory = place(root, items, sequence);
-    fs::create_dir_all(&directory)?;
+fn prepare(directory: &Path, sequence: u64) -> io::Result<(PathBuf, PathBuf)> {
+    fs::create_dir_all(directory)?;
     fs::write(directory.join("seq"), sequence.to_string())?;
     Ok((directory.join("stdout"), directory.join("stderr")))
 }
 
-fn place(root: &Path, items: &[OsString], sequence: u64) -> PathBuf {
+/// A level for the number of each list and one for its item; lists with names stand in the order of those.
+fn place(root: &Path, names: &[String], items: &[OsString], sequence: u64) -> PathBuf {
+    let mut levels: Vec<(OsString, &OsString)> = (0..)
+        .zip(items)
+        .map(|(number, item)| match names.get(number) {
+            Some(name) => (file_name(OsStr::new(name), sequence), item),
+            None => ((number + 1).to_string().into(), item),
+        })
+        .collect();
+    if !names.is_empty() {
+        levels.sort();
+    }
     let mut path = root.to_owned();
-    for (number, item) in (1..).zip(items) {
-        path.push(number.to_string());
+    for (list, item) in levels {
+        path.push(list);
         path.push(file_name(item, sequence));
     }
     path
@@ -210,8 +239,11 @@ mod tests {
     #[test]
     fn results_stand_where_gnu_parallel_puts_them() {
         let items = [OsString::from("a/b"), OsString::from("x y")];
-        let path = place(Path::new("out"), &items, 1);
+        let path = place(Path::new("out"), &[], &items, 1);
         assert_eq!(path, Path::new("out/1/a\\_b/2/x y"));
+        let names = ["second", "first"].map(str::to_owned);
+        let path = place(Path::new("out"), &names, &items, 1);
+        assert_eq!(path, Path::new("out/first/x y/second/a\\_b"));
     }
 
     proptest! {

@@ -4,7 +4,7 @@
 //! seat is free when the command has ended, whatever becomes of us.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 use std::num::NonZero;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -135,7 +135,8 @@ fn start(args: &Args, out: &mut dyn Write) -> Result<Exit> {
     let words = words(args)?;
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
-    if !args.fg {
+    // In the background it would take from a terminal what is typed for the shell.
+    if !args.fg && io::stdin().is_terminal() {
         command.stdin(Stdio::null());
     }
     let shown = words[0].to_string_lossy().into_owned();

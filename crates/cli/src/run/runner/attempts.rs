@@ -133,8 +133,9 @@ impl Runner {
             && self.stopping.is_none()
             && halt.is_due(self.summary.tally, self.source.total())
         {
+            let total = self.source.total();
             self.summary.is_enough = halt.is_success();
-            self.summary.halted_by = code.filter(|code| halt.tells_code_of_last() && *code != 0);
+            self.summary.halted_by = halt.exit_code(code, self.summary.tally, total);
             self.close();
             if halt.now {
                 self.stop(Urgency::Gentle);
