@@ -2,13 +2,14 @@
 
 use anyhow::{Context, Result, bail};
 
-use crate::{Suite, finish};
+use crate::{EVERYTHING, Suite, finish};
 
 /// Every target for a few seconds, from the seed of the quick run; the long one draws its own.
 pub(crate) fn quick(suite: &Suite) -> Result<()> {
     let mut command = suite.command("cargo");
     // Asked for the whole workspace, so that nothing is built again with other features.
-    command.args(["test", "--workspace", "--quiet", "--test", "fuzz"]);
+    command.arg("test").args(EVERYTHING);
+    command.args(["--quiet", "--test", "fuzz"]);
     command.env("LOXLEY_FUZZ_SECONDS", if suite.long { "60" } else { "4" });
     if suite.long {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;

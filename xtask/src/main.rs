@@ -203,14 +203,14 @@ fn fmt(suite: &Suite) -> Result<()> {
     suite.cargo(&["fmt", "--all", "--check"])
 }
 
-/// What a first build leaves out, and releases have.
-const RELEASE_FEATURES: &str = "loxley-cli/otlp";
+/// All crates with all that releases have, and a first build leaves out. Every step asks for the same, so that none
+/// builds the program anew.
+const EVERYTHING: &[&str] = &["--workspace", "--features", "loxley-cli/full"];
 
 fn clippy(suite: &Suite) -> Result<()> {
-    const WORKSPACE: &[&str] = &["clippy", "--workspace", "--all-targets", "--quiet"];
-    const STRICTLY: &[&str] = &["--", "-D", "warnings"];
-    suite.cargo(&[WORKSPACE, STRICTLY].concat())?;
-    suite.cargo(&[WORKSPACE, &["--features", RELEASE_FEATURES], STRICTLY].concat())
+    const TARGETS: &[&str] = &["--all-targets", "--quiet", "--", "-D", "warnings"];
+    suite.cargo(&[&["clippy", "-p", "loxley-cli"], TARGETS].concat())?;
+    suite.cargo(&[&["clippy"], EVERYTHING, TARGETS].concat())
 }
 
 /// Programs that tests look at pages with or compare ours with, and the packages that bring them. Such tests skip
@@ -297,27 +297,12 @@ fn unit(suite: &Suite) -> Result<()> {
     // The quick run is the same every time; the long one looks for what nobody has seen yet.
     let mut command = suite.command("cargo");
     // Whoever mends one failure wants to know of the others.
-    command.args([
-        "test",
-        "--workspace",
-        "--all-targets",
-        "--quiet",
-        "--no-fail-fast",
-    ]);
+    command.arg("test").args(EVERYTHING);
+    command.args(["--all-targets", "--quiet", "--no-fail-fast"]);
     if !suite.long {
         command.env("PROPTEST_RNG_SEED", "20");
     }
-    finish(command)?;
-    // Last, since it builds the program anew.
-    suite.cargo(&[
-        "test",
-        "--workspace",
-        "--quiet",
-        "--features",
-        RELEASE_FEATURES,
-        "--test",
-        "otlp",
-    ])
+    finish(command)
 }
 
 /// The bugs that somebody wrote down and a few that nobody did, all in one build (mutants/src/main.rs).
@@ -339,7 +324,8 @@ fn mutants(suite: &Suite) -> Result<()> {
 /// things.
 fn chaos(suite: &Suite) -> Result<()> {
     let mut command = suite.command("cargo");
-    command.args(["test", "--quiet", "--workspace", "--test", "chaos"]);
+    command.arg("test").args(EVERYTHING);
+    command.args(["--quiet", "--test", "chaos"]);
     command.args(["--", "--ignored", "--nocapture"]);
     if suite.long && std::env::var_os("LOXLEY_CHAOS_SECONDS").is_none() {
         command.env("LOXLEY_CHAOS_SECONDS", "3600");
@@ -348,7 +334,7 @@ fn chaos(suite: &Suite) -> Result<()> {
 }
 
 fn doc(suite: &Suite) -> Result<()> {
-    suite.cargo(&["test", "--workspace", "--doc", "--quiet"])
+    suite.cargo(&[&["test"], EVERYTHING, &["--doc", "--quiet"]].concat())
 }
 
 /// The quick models always; in a long run the long ones too, and the whole pool under shuttle.

@@ -128,7 +128,14 @@ fn versions_are_given(suite: &Suite) -> Result<()> {
 
 /// Manual pages and completions, for packages: `target/assets`.
 pub(crate) fn assets(suite: &Suite) -> Result<()> {
-    suite.cargo(&["build", "--release", "-p", "loxley-cli"])?;
+    suite.cargo(&[
+        "build",
+        "--release",
+        "-p",
+        "loxley-cli",
+        "--features",
+        "full",
+    ])?;
     let folder = suite.root.join("target/assets");
     let program = suite.root.join("target/release/loxley");
     let program = program

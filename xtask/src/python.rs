@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{Suite, finish};
+use crate::{EVERYTHING, Suite, finish};
 
 /// What the tests need from the package index. The package itself needs `cloudpickle` alone.
 const REQUIREMENTS: &[&str] = &[
@@ -148,8 +148,8 @@ fn build_wheel(suite: &Suite, environment: &Environment<'_>, profile: Profile) -
     std::fs::create_dir_all(&scripts)?;
     // Asked for as a part of the workspace, the program is the one that other steps have built; alone, it
     // would be built again with fewer features.
-    let build = ["build", "--quiet", "--workspace", "--bin", "loxley"];
-    suite.cargo(&[&build[..], profile.flags()].concat())?;
+    let program = ["--quiet", "--bin", "loxley"];
+    suite.cargo(&[&["build"], EVERYTHING, &program, profile.flags()].concat())?;
     strip(suite, &profile.program(suite), &scripts.join("loxley"))?;
     the_wheel_in(suite, |out| {
         let build = ["build", "--quiet", "--strip", "--out", out];
@@ -159,14 +159,8 @@ fn build_wheel(suite: &Suite, environment: &Environment<'_>, profile: Profile) -
 
 /// Packs the same wheel out of what the workspace is built to.
 fn pack_wheel(suite: &Suite, environment: &Environment<'_>) -> Result<PathBuf> {
-    suite.cargo(&[
-        "build",
-        "--quiet",
-        "--workspace",
-        "--lib",
-        "--bin",
-        "loxley",
-    ])?;
+    let both = ["--quiet", "--lib", "--bin", "loxley"];
+    suite.cargo(&[&["build"], EVERYTHING, &both].concat())?;
     let content = suite.root.join("target/python-wheel-content");
     if content.exists() {
         std::fs::remove_dir_all(&content)?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::{Suite, finish};
+use crate::{EVERYTHING, Suite, finish};
 
 /// Builds the dashboard anew and compares it with the files that are in the program; then uses it.
 pub(crate) fn test(suite: &Suite) -> Result<()> {
@@ -27,7 +27,7 @@ pub(crate) fn test(suite: &Suite) -> Result<()> {
         return Ok(());
     }
     // As a part of the workspace it is what other steps have built; alone, it would be built again.
-    suite.cargo(&["build", "--quiet", "--workspace", "--bin", "loxley"])?;
+    suite.cargo(&[&["build"], EVERYTHING, &["--quiet", "--bin", "loxley"]].concat())?;
     let mut browse = suite.command("node");
     browse.arg("web/test/dashboard.mjs");
     browse.arg(suite.program());

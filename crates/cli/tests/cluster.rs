@@ -1,5 +1,4 @@
 //! Several servers on one PostgreSQL: the real binary, real processes, a real database.
-#![cfg(feature = "postgres")]
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 #[path = "../../journal/tests/postgres_server/mod.rs"]

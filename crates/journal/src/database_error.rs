@@ -8,7 +8,7 @@ pub enum DatabaseError {
     Address(String),
     /// This program was built without it.
     #[error(
-        "this program was built without PostgreSQL; build it with `--features postgres`, as releases are"
+        "this program was built without PostgreSQL; `cargo install --path crates/cli --features full` builds one that has it, as releases do"
     )]
     NotBuiltIn,
     /// The password file cannot be used.

@@ -8,7 +8,7 @@
 //!
 //! - [`decider`]: the one thread that owns the engine, its journal, and the [`Handle`](decider::Handle) through
 //!   which everybody else asks and tells.
-//! - [`api`]: HTTP for people and programs, described by `docs/openapi.json`.
+//! - [`api`]: HTTP for people and programs, described by `openapi.json`.
 //! - [`Server`]: a directory, a port, and everything in between.
 //! - `dashboard`: the pages for browsers, built from `web/` and held in the program.
 //! - `cluster` (feature `postgres`): one of several instances on one database; stands by, takes over, hands over.

@@ -38,6 +38,7 @@ pub mod text;
 pub mod time;
 pub mod timeline;
 pub mod workload;
+mod yaml;
 
 pub use arrivals::Arrivals;
 pub use costs::Costs;

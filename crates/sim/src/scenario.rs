@@ -22,7 +22,7 @@ use crate::fleet_scenario::FleetSection;
 use crate::observer::Observer;
 use crate::statistics::RunStatistics;
 use crate::timeline::{Recorder, Timeline};
-use crate::{library, readers};
+use crate::{library, readers, yaml};
 
 /// A scenario that cannot be used.
 #[derive(Debug, Error)]
@@ -167,12 +167,12 @@ impl Scenario {
     }
 
     fn read(name: &str, text: &str) -> Result<Self, ScenarioError> {
-        let problem = |error: serde_saphyr::Error| ScenarioError::Text {
+        let problem = |error: yaml::Error| ScenarioError::Text {
             name: name.to_owned(),
-            problem: plain_message(&error),
+            problem: error.to_string(),
         };
-        let file: ScenarioFile = serde_saphyr::from_str(text).map_err(problem)?;
-        let tree: Value = serde_saphyr::from_str(text).map_err(problem)?;
+        let file: ScenarioFile = yaml::from_str(text).map_err(problem)?;
+        let tree: Value = yaml::from_str(text).map_err(problem)?;
         Ok(Self {
             name: name.to_owned(),
             text: text.to_owned(),
@@ -369,7 +369,7 @@ impl ScenarioFile {
 /// A text as a tree of values; none if it is no YAML.
 #[must_use]
 pub fn tree_of(text: &str) -> Option<Value> {
-    serde_saphyr::from_str(text).ok()
+    yaml::from_str(text).ok()
 }
 
 /// One edit of a scenario: a path and its new value.
@@ -390,9 +390,8 @@ impl Change {
         let (path, value) = text
             .split_once('=')
             .ok_or_else(|| problem("expected path=value"))?;
-        let value = serde_saphyr::from_str(value).map_err(|error| {
-            problem(&format!("the value is no YAML: {}", plain_message(&error)))
-        })?;
+        let value = yaml::from_str(value)
+            .map_err(|error| problem(&format!("the value is no YAML: {error}")))?;
         Ok(Self::new(path.trim(), value, text))
     }
 
@@ -527,13 +526,6 @@ fn policy_word(word: &str) -> Option<(&'static str, Value)> {
             Some(("stealing.amount", serde_json::json!({ "batch": size })))
         }
     }
-}
-
-/// The message of a YAML error without the drawing below it, its place kept.
-fn plain_message(error: &serde_saphyr::Error) -> String {
-    let text = error.to_string();
-    let first = text.lines().next().unwrap_or("").trim();
-    first.strip_prefix("error: ").unwrap_or(first).to_owned()
 }
 
 #[cfg(test)]

@@ -2,30 +2,32 @@
 
 use axum::Json;
 use axum::extract::State;
-use loxley_api::{AgentInfo, ErrorBody, RevokeRequest};
+#[cfg(feature = "openapi")]
+use loxley_api::ErrorBody;
+use loxley_api::{AgentInfo, RevokeRequest};
 use loxley_model::AgentId;
 
 use super::extract::{Body, Number, Refusal};
 use crate::Context;
 
 /// All agents.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/agents", tag = "agents",
     responses((status = 200, description = "In the order of their numbers.", body = Vec<AgentInfo>))
-)]
+))]
 pub(super) async fn list(State(context): State<Context>) -> Result<Json<Vec<AgentInfo>>, Refusal> {
     Ok(Json(context.handle.agents().await?))
 }
 
 /// An agent.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/agents/{id}", tag = "agents",
     params(("id" = u64, Path, description = "Its number.")),
     responses(
         (status = 200, description = "As it is now.", body = AgentInfo),
         (status = 404, description = "There is none.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn info(
     State(context): State<Context>,
     Number(id): Number,
@@ -34,14 +36,14 @@ pub(super) async fn info(
 }
 
 /// Let an agent finish what it has and end.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/agents/{id}/drain", tag = "agents",
     params(("id" = u64, Path, description = "Its number.")),
     responses(
         (status = 200, description = "As it is now.", body = AgentInfo),
         (status = 404, description = "There is none.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn drain(
     State(context): State<Context>,
     Number(id): Number,
@@ -54,7 +56,7 @@ pub(super) async fn drain(
 /// Have the name of an agent that is not here be anybody's again.
 ///
 /// A name belongs to the token with which an agent first came under it: no other gets in by that name.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/agents/{id}/forget", tag = "agents",
     params(("id" = u64, Path, description = "Its number.")),
     responses(
@@ -62,7 +64,7 @@ pub(super) async fn drain(
         (status = 404, description = "There is none.", body = ErrorBody),
         (status = 409, description = "It is here, or may come back.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn forget(
     State(context): State<Context>,
     Number(id): Number,
@@ -73,7 +75,7 @@ pub(super) async fn forget(
 }
 
 /// Take a skill back that an agent earned. It does not earn it again before it registers anew.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/agents/{id}/revoke", tag = "agents", request_body = RevokeRequest,
     params(("id" = u64, Path, description = "Its number.")),
     responses(
@@ -81,7 +83,7 @@ pub(super) async fn forget(
         (status = 404, description = "There is none.", body = ErrorBody),
         (status = 409, description = "It has not earned that skill.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn revoke(
     State(context): State<Context>,
     Number(id): Number,
@@ -93,14 +95,14 @@ pub(super) async fn revoke(
 }
 
 /// End an agent now. What it ran is killed and goes to others.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/agents/{id}/stop", tag = "agents",
     params(("id" = u64, Path, description = "Its number.")),
     responses(
         (status = 200, description = "As it is now.", body = AgentInfo),
         (status = 404, description = "There is none.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn stop(
     State(context): State<Context>,
     Number(id): Number,

@@ -23,8 +23,9 @@ use crate::{Caller, Context};
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Which events are wanted.
-#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields)]
 pub(super) struct EventParams {
     /// Only the ends of tasks and of jobs, and word of events that are missing.
@@ -36,14 +37,14 @@ pub(super) struct EventParams {
 ///
 /// Server-sent events; the data of each is an `Event`. Whoever was away sends `Last-Event-ID` and hears
 /// first how many events are missing, if any. So does a reader who is too slow.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/events", tag = "events",
     params(
         ("Last-Event-ID" = Option<u64>, Header, description = "The last one that was seen."),
         EventParams,
     ),
     responses((status = 200, description = "For as long as the connection stands.", content_type = "text/event-stream", body = Event))
-)]
+))]
 pub(super) async fn stream(
     State(context): State<Context>,
     Extension(caller): Extension<Caller>,
@@ -69,10 +70,10 @@ pub(super) async fn stream(
 }
 
 /// What happened lately and cannot be seen any more: moves, retries, missed deadlines, agents that came and went.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/marks", tag = "events", params(MarkFilter),
     responses((status = 200, description = "Oldest first, and from when on they are kept.", body = Marks))
-)]
+))]
 pub(super) async fn marks(
     State(context): State<Context>,
     Params(filter): Params<MarkFilter>,

@@ -134,8 +134,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Number {
 }
 
 /// How long a caller wants to wait.
-#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields)]
 pub(super) struct WaitParams {
     /// Seconds to wait at most for the end, before the present state is the answer; 60 at most.

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use axum::Json;
 use axum::extract::State;
+#[cfg(feature = "openapi")]
+use loxley_api::ErrorBody;
 use loxley_api::{
-    ApiError, ErrorBody, GraphNode, JobGraph, JobRequest, TaskCounts, TaskFilter, TaskInfo,
-    TaskState, Work,
+    ApiError, GraphNode, JobGraph, JobRequest, TaskCounts, TaskFilter, TaskInfo, TaskState, Work,
 };
 use loxley_model::{JobId, TaskId};
 
@@ -17,14 +18,14 @@ use crate::Context;
 const TASKS_MAX: u64 = 20_000;
 
 /// The graph of a job: what waits for what, where it stands, and the critical path.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/jobs/{id}/graph", tag = "jobs",
     params(("id" = u64, Path, description = "Its number.")),
     responses(
         (status = 200, description = "As it is now.", body = JobGraph),
         (status = 404, description = "There is none.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn graph(
     State(context): State<Context>,
     Number(id): Number,

@@ -3,9 +3,11 @@
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode};
+#[cfg(feature = "openapi")]
+use loxley_api::ErrorBody;
 use loxley_api::{
-    ApiError, ErrorBody, ErrorCode, ExtendRequest, Figures, JobFilter, JobInfo, JobRequest,
-    JobState, Page, TRACEPARENT_HEADER, TaskFilter, TaskInfo, TaskState, is_traceparent,
+    ApiError, ErrorCode, ExtendRequest, Figures, JobFilter, JobInfo, JobRequest, JobState, Page,
+    TRACEPARENT_HEADER, TaskFilter, TaskInfo, TaskState, is_traceparent,
 };
 use loxley_model::JobId;
 use loxley_policy::Selection;
@@ -15,8 +17,9 @@ use super::extract::{Body, Number, Params, Refusal, WaitParams, wait_time};
 use crate::{Caller, Context};
 
 /// How a job is submitted.
-#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields)]
 pub(super) struct SubmitParams {
     /// Seconds to wait at most for the end of the job before the answer; 0 when absent, 60 at most.
@@ -27,7 +30,7 @@ pub(super) struct SubmitParams {
 /// Submit a job.
 ///
 /// When the answer is there, the job is on disk.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/jobs", tag = "jobs", params(SubmitParams), request_body = JobRequest,
     responses(
         (status = 201, description = "Accepted.", body = JobInfo),
@@ -37,7 +40,7 @@ pub(super) struct SubmitParams {
         (status = 413, description = "Too large.", body = ErrorBody),
         (status = 503, description = "The server drains or stops.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn submit(
     State(context): State<Context>,
     Extension(caller): Extension<Caller>,
@@ -75,10 +78,10 @@ async fn until_over(
 }
 
 /// List jobs, the newest first.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/jobs", tag = "jobs", params(JobFilter),
     responses((status = 200, description = "Part of the list.", body = Page<JobInfo>))
-)]
+))]
 pub(super) async fn list(
     State(context): State<Context>,
     Extension(caller): Extension<Caller>,
@@ -92,13 +95,13 @@ pub(super) async fn list(
 }
 
 /// A job.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/jobs/{id}", tag = "jobs", params(("id" = u64, Path, description = "Its number.")),
     responses(
         (status = 200, description = "As it is now.", body = JobInfo),
         (status = 404, description = "There is none.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn info(
     State(context): State<Context>,
     Number(id): Number,
@@ -107,14 +110,14 @@ pub(super) async fn info(
 }
 
 /// How balanced a job was, of what is over of it.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/jobs/{id}/figures", tag = "jobs",
     params(("id" = u64, Path, description = "Its number.")),
     responses(
         (status = 200, description = "As far as it is over.", body = Figures),
         (status = 404, description = "There is none.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn figures(
     State(context): State<Context>,
     Number(id): Number,
@@ -125,14 +128,14 @@ pub(super) async fn figures(
 /// Wait for the end of a job.
 ///
 /// The answer comes when the job is over or the time is up, whichever is first.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/jobs/{id}/wait", tag = "jobs",
     params(("id" = u64, Path, description = "Its number."), WaitParams),
     responses(
         (status = 200, description = "As it is now: over, or not yet.", body = JobInfo),
         (status = 404, description = "There is none.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn wait(
     State(context): State<Context>,
     Number(id): Number,
@@ -142,14 +145,14 @@ pub(super) async fn wait(
 }
 
 /// The tasks of a job, by their ids.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/jobs/{id}/tasks", tag = "jobs",
     params(("id" = u64, Path, description = "Its number."), TaskFilter),
     responses(
         (status = 200, description = "Part of the list.", body = Page<TaskInfo>),
         (status = 404, description = "There is none.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn tasks(
     State(context): State<Context>,
     Number(id): Number,
@@ -159,14 +162,14 @@ pub(super) async fn tasks(
 }
 
 /// Cancel what is left of a job.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     delete, path = "/v1/jobs/{id}", tag = "jobs",
     params(("id" = u64, Path, description = "Its number.")),
     responses(
         (status = 200, description = "As it is now; what was running is being killed.", body = JobInfo),
         (status = 404, description = "There is none.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn cancel(
     State(context): State<Context>,
     Number(id): Number,
@@ -190,7 +193,7 @@ pub(super) async fn cancel(
 }
 
 /// Add entries to an array of a job that is open.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/jobs/{id}/entries", tag = "jobs",
     params(("id" = u64, Path, description = "Its number.")), request_body = ExtendRequest,
     responses(
@@ -199,7 +202,7 @@ pub(super) async fn cancel(
         (status = 404, description = "There is no such job that is not over.", body = ErrorBody),
         (status = 409, description = "The job is not open.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn extend(
     State(context): State<Context>,
     Number(id): Number,
@@ -209,7 +212,7 @@ pub(super) async fn extend(
 }
 
 /// Add nothing more to an open job: it is over when its last task is.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/jobs/{id}/close", tag = "jobs",
     params(("id" = u64, Path, description = "Its number.")),
     responses(
@@ -217,7 +220,7 @@ pub(super) async fn extend(
         (status = 404, description = "There is none.", body = ErrorBody),
         (status = 409, description = "The job is not open.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn close(
     State(context): State<Context>,
     Number(id): Number,
@@ -226,7 +229,7 @@ pub(super) async fn close(
 }
 
 /// Give the failed tasks of a job another chance.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/jobs/{id}/retry", tag = "jobs",
     params(("id" = u64, Path, description = "Its number.")),
     responses(
@@ -234,7 +237,7 @@ pub(super) async fn close(
         (status = 404, description = "There is none.", body = ErrorBody),
         (status = 409, description = "None of its tasks can be tried again.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn retry(
     State(context): State<Context>,
     Number(id): Number,

@@ -12,10 +12,10 @@ use crate::Context;
 use crate::decider::CommitTimes;
 
 /// The figures in the text format of Prometheus.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/metrics", tag = "server",
     responses((status = 200, description = "Version 0.0.4 of the format.", content_type = "text/plain", body = String))
-)]
+))]
 pub(super) async fn metrics(State(context): State<Context>) -> Result<impl IntoResponse, Refusal> {
     let fleet = context.handle.fleet().await?;
     let agents = context.handle.agents().await?;

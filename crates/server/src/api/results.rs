@@ -5,9 +5,9 @@ use axum::body::Bytes;
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use loxley_api::{
-    ApiError, EndsRequest, ErrorBody, ErrorCode, PIECE_BYTES_MAX, ResultName, TaskEnd,
-};
+#[cfg(feature = "openapi")]
+use loxley_api::ErrorBody;
+use loxley_api::{ApiError, EndsRequest, ErrorCode, PIECE_BYTES_MAX, ResultName, TaskEnd};
 use loxley_model::TaskId;
 use serde::Deserialize;
 
@@ -21,13 +21,13 @@ const ENDS_MAX: usize = 1000;
 /// How tasks ended, with what they returned.
 ///
 /// Tasks that are not over are left out, and so are those for which the answer has no room: ask again.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/ends", tag = "tasks", request_body = EndsRequest,
     responses(
         (status = 200, description = "Those that are over.", body = Vec<TaskEnd>),
         (status = 400, description = "It makes no sense.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn ends(
     State(context): State<Context>,
     Extension(caller): Extension<Caller>,
@@ -65,8 +65,9 @@ async fn permit_all(context: &Context, caller: &Caller, tasks: &[TaskId]) -> Res
 }
 
 /// Which piece of a result is meant.
-#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields)]
 pub(super) struct PieceParams {
     /// Where it begins.
@@ -80,7 +81,7 @@ pub(super) struct PieceParams {
 /// A piece of a result that is too large for one answer.
 ///
 /// The header `Loxley-Total` says how long the whole is.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/tasks/{id}/results/{name}", tag = "tasks",
     params(
         ("id" = u64, Path, description = "The number of the task."),
@@ -91,7 +92,7 @@ pub(super) struct PieceParams {
         (status = 200, description = "The bytes.", content_type = "application/octet-stream", body = Vec<u8>),
         (status = 404, description = "There is none.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn read(
     State(context): State<Context>,
     Path((id, name)): Path<(String, String)>,
@@ -120,8 +121,9 @@ pub(super) async fn read(
 }
 
 /// What is written.
-#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields)]
 pub(super) struct WriteParams {
     /// Where the piece begins.
@@ -135,7 +137,7 @@ pub(super) struct WriteParams {
 /// Keep a piece of the result of a task that runs.
 ///
 /// When the answer to the last piece is there, the result is on disk.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     put, path = "/v1/tasks/{id}/results/{name}", tag = "tasks",
     params(
         ("id" = u64, Path, description = "The number of the task."),
@@ -148,7 +150,7 @@ pub(super) struct WriteParams {
         (status = 409, description = "The task is over.", body = ErrorBody),
         (status = 413, description = "Too large.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn write(
     State(context): State<Context>,
     Path((id, name)): Path<(String, String)>,

@@ -3,20 +3,22 @@
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode};
-use loxley_api::{ErrorBody, Link, LinkRequest, Session, SessionInfo};
+#[cfg(feature = "openapi")]
+use loxley_api::ErrorBody;
+use loxley_api::{Link, LinkRequest, Session, SessionInfo};
 
 use super::extract::{Body, Refusal};
 use crate::listen::bearer_of;
 use crate::{Caller, Context};
 
 /// Make a link that signs one browser in, once.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/session/link", tag = "session", request_body = LinkRequest,
     responses(
         (status = 201, description = "It works for a minute.", body = Link),
         (status = 403, description = "A browser that is signed in cannot sign others in.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn link(
     State(context): State<Context>,
     Extension(caller): Extension<Caller>,
@@ -30,13 +32,13 @@ pub(super) async fn link(
 ///
 /// The header bears a token, or what a link has behind `#ticket=`. The answer holds a secret that takes its place for
 /// half a day, and does no more than it.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/session", tag = "session",
     responses(
         (status = 201, description = "Signed in.", body = Session),
         (status = 403, description = "It is signed in already.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn sign_in(
     State(context): State<Context>,
     Extension(caller): Extension<Caller>,
@@ -46,19 +48,19 @@ pub(super) async fn sign_in(
 }
 
 /// Who asks, and what they may do.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/session", tag = "session",
     responses((status = 200, description = "Whose token it is.", body = SessionInfo))
-)]
+))]
 pub(super) async fn info(Extension(caller): Extension<Caller>) -> Json<SessionInfo> {
     Json(caller.info())
 }
 
 /// Sign a browser out. A token stays what it is.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     delete, path = "/v1/session", tag = "session",
     responses((status = 204, description = "Signed out."))
-)]
+))]
 pub(super) async fn sign_out(
     State(context): State<Context>,
     headers: HeaderMap,

@@ -6,9 +6,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use loxley_api::{
-    ApiError, ErrorBody, ErrorCode, EventKind, Explanation, OutputTail, TaskInfo, TaskState,
-};
+#[cfg(feature = "openapi")]
+use loxley_api::ErrorBody;
+use loxley_api::{ApiError, ErrorCode, EventKind, Explanation, OutputTail, TaskInfo, TaskState};
 use loxley_model::TaskId;
 use loxley_policy::Selection;
 use tokio::sync::broadcast::error::RecvError;
@@ -18,14 +18,14 @@ use super::extract::{Number, Params, Refusal, WaitParams};
 use crate::Context;
 
 /// A task.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/tasks/{id}", tag = "tasks",
     params(("id" = u64, Path, description = "Its number.")),
     responses(
         (status = 200, description = "As it is now.", body = TaskInfo),
         (status = 404, description = "There is none.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn info(
     State(context): State<Context>,
     Number(id): Number,
@@ -34,14 +34,14 @@ pub(super) async fn info(
 }
 
 /// Wait for the end of a task.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/tasks/{id}/wait", tag = "tasks",
     params(("id" = u64, Path, description = "Its number."), WaitParams),
     responses(
         (status = 200, description = "As it is now: over, or not yet.", body = TaskInfo),
         (status = 404, description = "There is none.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn wait(
     State(context): State<Context>,
     Number(id): Number,
@@ -78,14 +78,14 @@ async fn until_over(context: &Context, id: TaskId, time: Duration) -> Result<Tas
 }
 
 /// What the server keeps of a task's output.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/tasks/{id}/output", tag = "tasks",
     params(("id" = u64, Path, description = "Its number.")),
     responses(
         (status = 200, description = "The end of both streams.", body = OutputTail),
         (status = 404, description = "There is none.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn output(
     State(context): State<Context>,
     Number(id): Number,
@@ -97,7 +97,7 @@ pub(super) async fn output(
 ///
 /// A result that is too large for the journal is a reference, `loxley-result:NAME:LENGTH`: its pieces are at
 /// `/v1/tasks/{id}/results/NAME`. Clients bring it by themselves.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/tasks/{id}/result", tag = "tasks",
     params(("id" = u64, Path, description = "Its number.")),
     responses(
@@ -105,7 +105,7 @@ pub(super) async fn output(
         (status = 404, description = "There is none.", body = ErrorBody),
         (status = 409, description = "The task is not over.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn result(
     State(context): State<Context>,
     Number(id): Number,
@@ -120,14 +120,14 @@ pub(super) async fn result(
 }
 
 /// Why a task is where it is, why it does not run, and what would help.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/tasks/{id}/explain", tag = "tasks",
     params(("id" = u64, Path, description = "Its number.")),
     responses(
         (status = 200, description = "In words.", body = Explanation),
         (status = 404, description = "There is none.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn explain(
     State(context): State<Context>,
     Number(id): Number,
@@ -136,14 +136,14 @@ pub(super) async fn explain(
 }
 
 /// Cancel a task.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     delete, path = "/v1/tasks/{id}", tag = "tasks",
     params(("id" = u64, Path, description = "Its number.")),
     responses(
         (status = 200, description = "As it is now.", body = TaskInfo),
         (status = 404, description = "There is none.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn cancel(
     State(context): State<Context>,
     Number(id): Number,
@@ -167,7 +167,7 @@ pub(super) async fn cancel(
 }
 
 /// Give a failed task another chance.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/tasks/{id}/retry", tag = "tasks",
     params(("id" = u64, Path, description = "Its number.")),
     responses(
@@ -175,7 +175,7 @@ pub(super) async fn cancel(
         (status = 404, description = "There is none.", body = ErrorBody),
         (status = 409, description = "It did not fail.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn retry(
     State(context): State<Context>,
     Number(id): Number,

@@ -3,17 +3,19 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use loxley_api::{Access, ApiError, ErrorBody, TokenInfo, TokenRequest};
+#[cfg(feature = "openapi")]
+use loxley_api::ErrorBody;
+use loxley_api::{Access, ApiError, TokenInfo, TokenRequest};
 use serde::Deserialize;
 
 use super::extract::{Body, Params, Refusal};
 use crate::Context;
 
 /// All tokens, without their secrets.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/tokens", tag = "tokens",
     responses((status = 200, description = "By their names.", body = Vec<TokenInfo>))
-)]
+))]
 pub(super) async fn list(State(context): State<Context>) -> Json<Vec<TokenInfo>> {
     Json(context.gate.list())
 }
@@ -21,13 +23,13 @@ pub(super) async fn list(State(context): State<Context>) -> Json<Vec<TokenInfo>>
 /// Make a token.
 ///
 /// The answer is an access file, and the only place where the secret ever is.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/tokens", tag = "tokens", request_body = TokenRequest,
     responses(
         (status = 201, description = "The access file.", body = Access),
         (status = 409, description = "There is one of this name.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn create(
     State(context): State<Context>,
     Body(request): Body<TokenRequest>,
@@ -46,8 +48,9 @@ pub(super) async fn create(
 }
 
 /// Which token.
-#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields)]
 pub(super) struct NameParams {
     /// What it is called.
@@ -55,13 +58,13 @@ pub(super) struct NameParams {
 }
 
 /// Make a token worthless, at once.
-#[utoipa::path(
+#[cfg_attr(feature = "openapi", utoipa::path(
     delete, path = "/v1/tokens", tag = "tokens", params(NameParams),
     responses(
         (status = 200, description = "It was this one.", body = TokenInfo),
         (status = 404, description = "There is none.", body = ErrorBody),
     )
-)]
+))]
 pub(super) async fn revoke(
     State(context): State<Context>,
     Params(params): Params<NameParams>,

@@ -8,7 +8,7 @@ use loxley_server::TraceExport;
 use loxley_server::decider::Handle;
 
 const HOW: &str = "this program was built without OpenTelemetry; \
-    `cargo install --path crates/cli --features otlp` builds one that has it";
+    `cargo install --path crates/cli --features full` builds one that has it";
 
 /// Who would tell collectors.
 #[derive(Debug)]
