@@ -6,9 +6,11 @@
 //! differ among themselves; it is taken back early when the first pairs show that it is much worse, and when fleet or
 //! load become others than they were when it began.
 //!
-//! What is compared is the *cost* of a window. While work waits all the time it is the time for each finished task
-//! (throughput is what can be better then); else it is how long a task is in the system, from when it could run to its
-//! end (by Little's law: the mean number of such tasks, over the rate at which they finish).
+//! What is compared is the *cost* of a window. It is how long a task is in the system, from when it could run to its end
+//! (by Little's law: the mean number of such tasks, over the rate at which they finish). Only where the fleet itself is
+//! the limit (work waits all the time, and what waits gets much more or much less) is it the time for each finished task:
+//! throughput is what can be better then. As many tasks finish as come wherever arrivals are the limit, whatever the
+//! settings are, even if some wait all the time behind the wrong agent.
 //!
 //! Of each setting the published default is tried first, since whoever is far off is on a plateau where small steps show
 //! nothing; then more, then less, in steps that grow while they help. A setting that does not get better rests, twice as
@@ -36,6 +38,12 @@ const MUCH_WORSE: f64 = 0.25;
 const FAR_WORSE: f64 = 1.0;
 /// The mean difference must be this many times its standard error, squared: four times, since there are many trials.
 const CERTAINTY: f64 = 16.0;
+/// The fleet is the limit if what waits changes by this share of what finishes.
+const OUT_OF_STEP: f64 = 0.1;
+/// And by this many times what chance makes of it, squared: of n tasks that come or end at random, the root of n.
+const NOT_BY_CHANCE: f64 = 9.0;
+/// Once a trial has begun with arrivals as the limit, by this share: a bad change makes work pile up too.
+const FAR_OUT_OF_STEP: f64 = 2.0;
 /// Steps grow up to this factor.
 const FACTOR_MAX: f64 = 16.0;
 /// The most steps that are remembered. The journal has all.
@@ -244,9 +252,9 @@ impl Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Load {
-    /// Work waited all the time: the cost is the time for each finished task.
+    /// The fleet was the limit: the cost is the time for each finished task.
     Saturated,
-    /// It did not: the cost is how long a task is in the system.
+    /// Arrivals were: the cost is how long a task is in the system.
     Relaxed,
 }
 
@@ -379,7 +387,9 @@ impl Step {
                 let cost = seconds(before.cost);
                 match before.load {
                     Load::Saturated => {
-                        format!("work waits all the time, one task ends every {cost}; {which}")
+                        format!(
+                            "more work waits than can be done, one task ends every {cost}; {which}"
+                        )
                     }
                     Load::Relaxed => format!("a task takes {cost} until its end; {which}"),
                 }
@@ -436,6 +446,12 @@ impl Trial {
         self.measures.len()
     }
 
+    /// Under what kind of load it began.
+    fn load(&self) -> Load {
+        let first = self.measures.first();
+        first.map_or(Load::Relaxed, |first| first.load)
+    }
+
     /// Whether a window is one with the change.
     fn is_with(window: usize) -> bool {
         window.count_ones() % 2 == 1
@@ -487,11 +503,7 @@ impl Trial {
     fn next(&self, last: Measure, rules: &SelfTuning) -> Step {
         let mut grown = self.clone();
         grown.measures.push(last);
-        if self
-            .measures
-            .first()
-            .is_some_and(|first| first.load != last.load)
-        {
+        if self.load() != last.load {
             return grown.taken_back(Why::LoadChanged);
         }
         let pairs = grown.differences().count() as f64;
@@ -552,12 +564,22 @@ struct Window {
     /// When it is looked at next.
     look_at: Time,
     last: Time,
-    /// The number of tasks that were over when it began, and of agents.
-    before: Option<(u64, usize)>,
+    /// How things stood when it began.
+    before: Option<Before>,
     /// Tasks that could run or ran, added up over time, in task-seconds.
     present: f64,
     /// How many seconds nothing waited.
     nothing_waited: f64,
+}
+
+/// How things stood when a window began.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    /// Tasks that were over.
+    finished: u64,
+    /// Tasks that could run or ran.
+    present: u64,
+    agents: usize,
 }
 
 /// The one who tunes: between the core and who drives it.
@@ -614,12 +636,15 @@ impl SelfTuner {
             return;
         }
         let counts = scheduler.counts();
-        window
-            .before
-            .get_or_insert_with(|| (counts.finished, scheduler.agent_count()));
+        let present = counts.queued + counts.running;
+        window.before.get_or_insert_with(|| Before {
+            finished: counts.finished,
+            present,
+            agents: scheduler.agent_count(),
+        });
         let lasted = now.since(window.last.max(window.begins)).as_secs_f64();
         window.last = now;
-        window.present += (counts.queued + counts.running) as f64 * lasted;
+        window.present += present as f64 * lasted;
         if counts.queued == 0 {
             window.nothing_waited += lasted;
         }
@@ -641,13 +666,14 @@ impl SelfTuner {
         if now < window.look_at {
             return None;
         }
-        let (finished_before, agents_before) = window.before?;
-        if scheduler.agent_count() != agents_before {
+        let before = window.before?;
+        if scheduler.agent_count() != before.agents {
             self.open(now, Span::ZERO, rules);
             let trial = self.trial.as_ref();
             return trial.map(|trial| trial.taken_back(Why::FleetChanged));
         }
-        let finished = scheduler.counts().finished - finished_before;
+        let counts = scheduler.counts();
+        let finished = counts.finished - before.finished;
         if finished < TASKS_MIN {
             if now < window.begins + Span(rules.window.0.saturating_mul(PATIENCE)) {
                 self.look_later(now + rules.window);
@@ -658,7 +684,16 @@ impl SelfTuner {
             return trial.map(|trial| trial.taken_back(Why::LoadChanged));
         }
         let elapsed = now.since(window.begins).as_secs_f64();
-        let measure = if window.nothing_waited * 50.0 < elapsed {
+        let waited_always = window.nothing_waited * 50.0 < elapsed;
+        let present = (counts.queued + counts.running) as f64;
+        let drift = (present - before.present as f64).abs();
+        let ended = finished as f64;
+        let is_fleet_the_limit = match self.trial.as_ref().map(Trial::load) {
+            Some(Load::Saturated) => true,
+            Some(Load::Relaxed) => drift >= FAR_OUT_OF_STEP * ended,
+            None => drift >= OUT_OF_STEP * ended && drift * drift >= NOT_BY_CHANCE * ended,
+        };
+        let measure = if waited_always && is_fleet_the_limit {
             Measure {
                 load: Load::Saturated,
                 cost: elapsed / finished as f64,
