@@ -1,4 +1,4 @@
-//! Real runs, predicted from their journals alone: eight workloads replayed as they were, and three questions of the form
+//! Real runs, predicted from their journals alone: eight workloads replayed as they were, and five questions of the form
 //! *what if*, whose answers are then measured.
 //!
 //! Nothing is told to the simulator but the journal. For a quiet machine: what else runs is part of the durations, but not
@@ -54,6 +54,65 @@ const RUNS: [(&str, &[&str]); 6] = [
     ("two kinds of agents", &["kinds.yaml"]),
 ];
 
+/// A question: its name, how A and B are run for real, and what is asked of the journal of A.
+type Question = (
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+    &'static [&'static str],
+);
+
+/// Each of A and B is run so many times.
+const TURNS: usize = 3;
+
+const WHAT_IFS: [Question; 5] = [
+    (
+        "twice the slots",
+        &["-j", "2", "--array", "1-60", "sleep 0.1$(( {} % 9 ))"],
+        &["-j", "4", "--array", "1-60", "sleep 0.1$(( {} % 9 ))"],
+        &["--agents", "+2"],
+    ),
+    (
+        "half the slots",
+        &["-j", "4", "--array", "1-60", "sleep 0.1$(( {} % 9 ))"],
+        &["-j", "2", "--array", "1-60", "sleep 0.1$(( {} % 9 ))"],
+        &["--without", "slot 3", "--without", "slot 4", "--together"],
+    ),
+    (
+        "one slot less",
+        &["-j", "3", "--array", "1-60", "sleep 0.1$(( {} % 9 ))"],
+        &["-j", "2", "--array", "1-60", "sleep 0.1$(( {} % 9 ))"],
+        &["--without", "slot 3"],
+    ),
+    (
+        "without what one can do",
+        &["kinds.yaml"],
+        &["one_kind.yaml"],
+        &["--without", "b"],
+    ),
+    (
+        "nobody takes from others",
+        &["uneven.yaml"],
+        &["uneven_alone.yaml"],
+        &["--set", "strategy=push"],
+    ),
+];
+
+/// The work of `kinds.yaml` for the agent with the skill alone.
+const ONE_KIND: &str = "\
+agents: [{name: a, skills: [x], slots: 1}]
+tasks:
+  - {name: picky, array: 1-20, command: sleep 0.1, skills: [x]}
+  - {name: any, array: 1-80, command: 'sleep 0.$(( 5 + {} ))'}
+";
+
+/// Tasks of very different lengths that nobody knows beforehand, for two agents.
+const UNEVEN: &str = "\
+agents: [{name: a, slots: 1}, {name: b, slots: 1}]
+tasks:
+  - {name: some, array: 1-40, command: 'sleep 0.$(( {} % 2 * 2 ))1'}
+";
+
 const GRAPH: &str = "\
 agents: [{name: a, slots: 2}, {name: b, slots: 2}]
 tasks:
@@ -82,6 +141,10 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     };
     std::fs::write(bench.directory.join("graph.yaml"), GRAPH)?;
     std::fs::write(bench.directory.join("kinds.yaml"), KINDS)?;
+    std::fs::write(bench.directory.join("one_kind.yaml"), ONE_KIND)?;
+    std::fs::write(bench.directory.join("uneven.yaml"), UNEVEN)?;
+    let alone = format!("{UNEVEN}load_balancing: {{strategy: push}}\n");
+    std::fs::write(bench.directory.join("uneven_alone.yaml"), alone)?;
     let mut errors = Vec::new();
     println!(
         "{:26}{:>12}{:>12}{:>9}",
@@ -99,7 +162,8 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     }
     errors.sort_by(f64::total_cmp);
     if let Some(worst) = errors.last() {
-        let median = errors[errors.len() / 2];
+        let half = errors.len() / 2;
+        let median = (errors[half] + errors[(errors.len() - 1) / 2]) / 2.0;
         println!("\nerror of the makespan: median {median:.1} %, worst {worst:.1} %");
     }
     bench.what_if(options)
@@ -216,39 +280,43 @@ impl Bench {
 
     /// Runs A and B for real, predicts B from the journal of A, and compares the two differences.
     fn what_if(&self, options: &Options) -> Result<()> {
-        let cases: [(&str, &str, &str, &[&str]); 3] = [
-            ("twice the slots", "2", "4", &["--agents", "+2"]),
-            (
-                "half the slots",
-                "4",
-                "2",
-                &["--without", "slot 3", "--without", "slot 4", "--together"],
-            ),
-            ("one slot less", "3", "2", &["--without", "slot 3"]),
-        ];
-        println!("\n{:26}{:>12}{:>12}", "what if", "measured", "predicted");
-        for (name, before, after, asked) in cases {
+        println!(
+            "\n{:26}{:>12}{:>12}{:>12}",
+            "what if", "measured", "predicted", "± measured"
+        );
+        for (name, before, after, asked) in WHAT_IFS {
             if !options.wants(name) {
                 continue;
             }
-            let work = ["--array", "1-60", "sleep 0.1$(( {} % 9 ))"];
-            let run = |slots: &str| -> Result<(String, f64)> {
-                let words: Vec<&str> = ["-j", slots].into_iter().chain(work).collect();
-                let journal = self.record(&format!("{name} {slots}"), &words)?;
+            let run = |which: &str, words: &[&str]| -> Result<(String, f64)> {
+                let journal = self.record(&format!("{name} {which}"), words)?;
                 let value = self.json(&["replay", &journal, "--json"])?;
-                Ok((
-                    journal,
-                    value["happened"]["makespan"].as_f64().unwrap_or(0.0),
-                ))
+                let makespan = value["happened"]["makespan"].as_f64();
+                Ok((journal, makespan.unwrap_or(0.0)))
             };
-            let (journal, first) = run(before)?;
-            let (_, second) = run(after)?;
+            // In turns, so that what the machine does meanwhile counts for both.
+            let mut differences = Vec::new();
+            let mut journal = String::new();
+            for turn in 0..TURNS {
+                let (recorded, first) = run(&format!("a{turn}"), before)?;
+                let (_, second) = run(&format!("b{turn}"), after)?;
+                differences.push(second - first);
+                journal = recorded;
+            }
+            let mean = differences.iter().sum::<f64>() / differences.len() as f64;
+            let widest = differences.iter().map(|one| (one - mean).abs());
+            let noise = widest.fold(0.0, f64::max);
             let mut words = vec!["replay", &journal, "--json"];
             words.extend(asked);
             let value = self.json(&words)?;
             let change = &value["variants"][1]["figures"]["makespan"]["change"];
             let predicted = change.as_f64().unwrap_or(f64::NAN);
-            println!("{name:26}{:>+10.3} s{predicted:>+10.3} s", second - first);
+            let sign = match mean.abs() <= noise {
+                true => "no more than noise",
+                false if mean.signum() == predicted.signum() => "sign right",
+                false => "SIGN WRONG",
+            };
+            println!("{name:26}{mean:>+10.3} s{predicted:>+10.3} s{noise:>10.3} s  {sign}");
         }
         Ok(())
     }
