@@ -36,14 +36,16 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
 
 fn head_line(look: &Look) -> String {
     let tasks = &look.server.fleet.tasks;
-    let here = look.agents.iter().filter(|agent| agent.state.is_here());
-    let slots: u64 = here.map(|agent| u64::from(agent.slots)).sum();
+    let here = || look.agents.iter().filter(|agent| agent.state.is_here());
+    let slots: u64 = here().map(|agent| u64::from(agent.slots)).sum();
+    // What an agent has in hand and has not begun waits too: there, and not with the server.
+    let started: u64 = here().map(|agent| agent.started).sum();
+    let running = tasks.running.min(started);
+    let queued = tasks.queued + tasks.running - running;
     // What matters most stands first: a narrow screen cuts the end off.
     format!(
-        "{} agents, {slots} slots: {} running, {} queued, {} waiting, {} held, {} failed, {} done",
+        "{} agents, {slots} slots: {running} running, {queued} queued, {} waiting, {} held, {} failed, {} done",
         look.server.fleet.agent_count,
-        tasks.running,
-        tasks.queued,
         tasks.waiting + tasks.pending,
         tasks.held,
         tasks.failed,
