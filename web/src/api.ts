@@ -256,11 +256,12 @@ export async function call<T>(
   body?: unknown,
   key: string | null = secret(),
   signal?: AbortSignal,
+  limitMs = 20_000,
 ): Promise<T> {
   const headers: Record<string, string> = {};
   if (key !== null) headers["Authorization"] = `Bearer ${key}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  const limit = AbortSignal.timeout(20_000);
+  const limit = AbortSignal.timeout(limitMs);
   let response: Response;
   try {
     response = await fetch(path, {

@@ -7,6 +7,7 @@ import { fleet } from "./fleet";
 import { job, jobs } from "./jobs";
 import { task } from "./task";
 import { timeline } from "./timeline";
+import { whatIf } from "./whatif";
 
 /** A view fills an element and returns what ends it. */
 export type View = (main: HTMLElement, session: api.Session, argument: string) => () => void;
@@ -16,6 +17,7 @@ const VIEWS: Record<string, { title: string; view: View; key?: string }> = {
   jobs: { title: "Jobs", view: jobs, key: "2" },
   timeline: { title: "Timeline", view: timeline, key: "3" },
   balance: { title: "Balance", view: balance, key: "4" },
+  whatif: { title: "What if", view: whatIf, key: "5" },
   job: { title: "Job", view: job },
   task: { title: "Task", view: task },
 };

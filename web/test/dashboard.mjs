@@ -90,14 +90,14 @@ async function browse(browser, options = {}) {
 }
 
 /** What the API says, asked by the page itself with its own session. */
-function ask(page, path, method = "GET") {
+function ask(page, path, method = "GET", said = undefined) {
   return page.evaluate(
-    async ([path, method]) => {
-      const headers = { Authorization: `Bearer ${sessionStorage.getItem("loxley-session")}` };
-      const response = await fetch(path, { method, headers });
+    async ([path, method, said]) => {
+      const headers = { Authorization: `Bearer ${sessionStorage.getItem("loxley-session")}`, ...(said && { "Content-Type": "application/json" }) };
+      const response = await fetch(path, { method, headers, body: said });
       return { status: response.status, body: await response.json().catch(() => null) };
     },
-    [path, method],
+    [path, method, said === undefined ? undefined : JSON.stringify(said)],
   );
 }
 
@@ -108,7 +108,7 @@ const picture = async (page, name) => {
 
 async function everythingHasAName(page) {
   const nameless = await page.evaluate(() =>
-    [...document.querySelectorAll("button, a, input, select, canvas, [role=meter], [role=img]")]
+    [...document.querySelectorAll("button, a, input, select, textarea, canvas, [role=meter], [role=img]")]
       .filter((one) => one.checkVisibility())
       .filter((one) => {
         const label = one.id === "" ? null : document.querySelector(`label[for="${one.id}"]`);
@@ -185,7 +185,9 @@ tasks:
       assert.equal(await page.locator(".agent").count(), list.length);
       assert.equal(await number("agents"), 3);
       assert.equal(await number("slots"), 7);
-      assert.equal(await number("running"), server.fleet.tasks.running);
+      const started = list.reduce((sum, agent) => sum + agent.started, 0);
+      assert.equal(await number("running"), started);
+      assert.equal(await number("in hand"), server.fleet.tasks.running - started);
       assert.equal(await number("queued"), server.fleet.tasks.queued);
       assert.equal(await number("held"), 1);
       assert.equal(await number("succeeded"), server.fleet.tasks.succeeded);
@@ -325,6 +327,26 @@ tasks:
     await until("samples are there", async () => (await ask(page, "/v1/figures/history")).body.unix_ms.length >= 2);
     await picture(page, "balance");
 
+    now("what if beside what was: the figures of the API, and what makes no sense is said");
+    await page.keyboard.press("5");
+    await page.getByLabel("Without").fill("quick-1");
+    await page.getByRole("button", { name: "Run it again" }).click();
+    await page.locator(".verdicts li").first().waitFor();
+    const report = (await ask(page, "/v1/what-if", "POST", { without: ["quick-1"] })).body;
+    for (const figure of report.figures) {
+      const cells = await page.locator(`tr[data-figure="${figure.name}"] td`).allTextContents();
+      assert.deepEqual([cells[0], cells[1], cells[3], cells[4]], figure.shown, figure.name);
+    }
+    assert.deepEqual(await page.locator(".verdicts li").allTextContents(), report.verdicts);
+    assert.equal(report.was.length, 3);
+    assert.equal(report.would.length, 2);
+    assert.equal(await page.locator(".timeline.still canvas").count(), 2);
+    await everythingHasAName(page);
+    await picture(page, "what-if");
+    await page.getByLabel("Other settings").fill("stratgy=pull");
+    await page.getByRole("button", { name: "Run it again" }).click();
+    await page.locator(".wrong", { hasText: "stratgy" }).waitFor();
+
     now("a screen on the wall may look, and nothing else");
     const wall = await link("--read-only");
     const reader = await browse(browser, { viewport: { width: 390, height: 800 }, colorScheme: "dark" });
@@ -333,13 +355,15 @@ tasks:
     assert.equal(await reader.page.getByRole("button", { name: /Drain|Stop/ }).count(), 0);
     assert.equal((await ask(reader.page, `/v1/jobs/${long}`, "DELETE")).status, 403);
     assert.equal((await ask(reader.page, "/v1/session/link", "POST")).status >= 400, true);
+    assert.equal((await ask(reader.page, "/v1/what-if", "POST", {})).status, 403);
+    assert.equal((await ask(reader.page, "/v1/journal/groups")).status, 403);
     await reader.page.goto(`${wall.origin}/#task/${failed}`);
     await reader.page.locator(".explain .remedies li").first().waitFor();
     assert.equal(await reader.page.getByRole("button", { name: /Retry|Cancel/ }).count(), 0);
     await reader.page.goto(`${wall.origin}/#fleet`);
     await reader.page.locator(".agent").first().waitFor();
     await picture(reader.page, "fleet-phone-dark");
-    for (const view of ["fleet", "jobs", `job/${chain}`, "timeline", "balance"]) {
+    for (const view of ["fleet", "jobs", `job/${chain}`, "timeline", "balance", "whatif"]) {
       await reader.page.goto(`${wall.origin}/#${view}`);
       await reader.page.locator("h1").waitFor();
       const [wide, room] = await reader.page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);

@@ -25,7 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "server",
         &[
             "api", "cluster", "config", "driver", "engine", "journal", "model", "policy",
-            "protocol",
+            "protocol", "replay",
         ],
     ),
     (

@@ -22,6 +22,7 @@ mod figures;
 mod forecast;
 mod graph;
 mod info;
+mod journal;
 mod mark;
 mod request;
 mod result;
@@ -34,6 +35,7 @@ mod token;
 mod trace_parent;
 mod tuning;
 mod user;
+mod what_if;
 
 pub use access::{Access, AccessError, HOLDER_HEADER, SHARD_HEADER};
 pub use blob::Blob;
@@ -53,6 +55,7 @@ pub use info::{
     ReplicaInfo, Replication, ServerInfo, Severity, ShardInfo, TaskCounts, TaskInfo, TaskState,
     TokenInfo, Usage,
 };
+pub use journal::{JournalGroup, JournalInfo};
 pub use loxley_model::{DependencyFailure, JobState, Rerun, Unplaceable};
 pub use mark::{MarkFilter, Marks};
 pub use request::{
@@ -75,6 +78,7 @@ pub use token::{Fingerprint, Token, TokenHash};
 pub use trace_parent::{TRACEPARENT_HEADER, TRACEPARENT_VARIABLE, is_traceparent};
 pub use tuning::{TunedSetting, TuningInfo, TuningStep, TuningTrial};
 pub use user::{UserInfo, UserWeightRequest};
+pub use what_if::{WhatIfFigure, WhatIfReport, WhatIfRequest, WhatIfRow};
 
 /// The port of a server when nobody says otherwise.
 pub const DEFAULT_PORT: u16 = 7420;

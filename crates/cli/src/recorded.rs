@@ -1,12 +1,14 @@
-//! Where recorded work is: in a directory, in a database, or beside the access file of a server.
+//! Where recorded work is: in a directory, in a database, beside the access file of a server, or with the server itself.
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
-use loxley_api::Access;
-use loxley_journal::{History, Journal};
-
-use crate::journal::view::View;
+use anyhow::{Context as _, Result};
+use loxley_api::{Access, JournalInfo};
+use loxley_client::{ClientError, blocking};
+use loxley_journal::{
+    AppendError, Group, History, Journal, Limit, Position, ReadError, Saving, Snapshot,
+    StoredGroup, View,
+};
 
 /// Whether a name is that of recorded work, as far as its looks tell.
 pub(crate) fn is_meant(name: &Path) -> bool {
@@ -45,19 +47,98 @@ fn database(_: &Path) -> Result<Box<dyn Journal>> {
     Err(loxley_journal::DatabaseError::NotBuiltIn.into())
 }
 
-/// The journal of the server whose access file this is: it lies in the same directory, if the server is on this machine.
+/// The journal of the server whose access file this is: it lies in the same directory, if the server is on this machine;
+/// else the server is asked for it.
 fn beside(name: &Path) -> Result<Box<dyn Journal>> {
     let directory = match name.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    if !loxley_journal::exists(directory) {
-        let url = Access::read(name)?.url;
-        bail!(
-            "{} is for the server at {url}, and there is no journal beside it: name the directory of the server, the \
-             postgres:// address of its journal, or a copy (`loxley journal backup`)",
-            name.display()
-        );
+    if loxley_journal::exists(directory) {
+        return Ok(Box::new(View(History::open(directory)?)));
     }
-    Ok(Box::new(View(History::open(directory)?)))
+    let elsewhere = Elsewhere::open(&Access::read(name)?);
+    let opened = elsewhere.with_context(|| {
+        format!(
+            "{}: there is no journal beside it, and it was not to be had from the server",
+            name.display()
+        )
+    });
+    Ok(Box::new(opened?))
+}
+
+/// The journal of a server elsewhere, as it is when it is opened.
+#[derive(Debug)]
+struct Elsewhere {
+    client: blocking::Client,
+    info: JournalInfo,
+}
+
+impl Elsewhere {
+    fn open(access: &Access) -> Result<Self, ClientError> {
+        let client = blocking::Client::new(access)?;
+        let info = client.call(async |client| client.journal().await)?;
+        Ok(Self { client, info })
+    }
+
+    /// Whoever only looks owns nothing to write to.
+    fn fenced(&self, expected: Position) -> AppendError {
+        let found = self.next_position();
+        AppendError::Fenced { expected, found }
+    }
+}
+
+fn unread(error: ClientError) -> ReadError {
+    ReadError::Storage(Box::new(error))
+}
+
+impl Journal for Elsewhere {
+    fn next_position(&self) -> Position {
+        Position(self.info.next)
+    }
+
+    fn append(&mut self, at: Position, _: &Group) -> Result<Position, AppendError> {
+        Err(self.fenced(at))
+    }
+
+    fn read(&mut self, from: Position, limit: Limit) -> Result<Vec<StoredGroup>, ReadError> {
+        let first = Position(self.info.first);
+        if from < first {
+            return Err(ReadError::Dropped { asked: from, first });
+        }
+        let asked = self
+            .client
+            .call(async |client| client.journal_groups(from.0).await);
+        let groups = asked.map_err(unread)?.into_iter();
+        // What came since is not part of it: the server goes on writing while this is read.
+        let groups = groups.filter(|group| group.position < self.info.next);
+        let groups = groups.take(limit.groups).map(|group| StoredGroup {
+            position: Position(group.position),
+            facts: group.facts,
+            fact_count: group.fact_count,
+        });
+        Ok(groups.collect())
+    }
+
+    fn save_piece(&mut self, saving: &mut Saving) -> Result<bool, AppendError> {
+        Err(self.fenced(saving.snapshot().position))
+    }
+
+    fn snapshots(&mut self) -> Result<Vec<Position>, ReadError> {
+        Ok(self.info.snapshots.iter().copied().map(Position).collect())
+    }
+
+    fn snapshot(&mut self, at: Position) -> Result<Snapshot, ReadError> {
+        let asked = self
+            .client
+            .call(async |client| client.journal_snapshot(at.0).await);
+        Ok(Snapshot {
+            position: at,
+            state: asked.map_err(unread)?.into(),
+        })
+    }
+
+    fn truncate(&mut self, before: Position) -> Result<u64, AppendError> {
+        Err(self.fenced(before))
+    }
 }

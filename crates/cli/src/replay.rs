@@ -262,35 +262,6 @@ fn side_by_side(recording: &Recording, all: &[WhatIf], seeds: u32) -> Result<Com
     Ok(comparison?)
 }
 
-/// A figure as people read it.
-pub(crate) fn shown(figure: Figure, value: f64) -> String {
-    match figure {
-        Figure::Makespan | Figure::MeanWait | Figure::P99Wait => {
-            let sign = if value < 0.0 { "-" } else { "" };
-            format!("{sign}{}", human(nanos(value.abs())))
-        }
-        Figure::Utilization => format!("{:.1} %", value * 100.0),
-        Figure::Misses | Figure::Moved => format!("{value:.1}"),
-        Figure::AgentHours => format!("{value:.3}"),
-    }
-}
-
-/// By how much of what happened a simulated figure is off: of a share in points, of a wait also beside the makespan.
-fn error_of(figure: Figure, real: f64, simulated: f64) -> Option<f64> {
-    match figure {
-        Figure::Utilization => Some(simulated - real),
-        _ if real.abs() < 1e-9 => None,
-        _ => Some(simulated / real - 1.0),
-    }
-}
-
-const COMPARED: [Figure; 4] = [
-    Figure::Makespan,
-    Figure::MeanWait,
-    Figure::P99Wait,
-    Figure::Utilization,
-];
-
 fn print_again(
     recording: &Recording,
     real: &Figures,
@@ -308,9 +279,9 @@ fn print_again(
         "{:14}{:>12}{:>12}{:>10}",
         "", "happened", "simulated", "error"
     )?;
-    for figure in COMPARED {
+    for figure in Figure::COMPARED {
         let (was, is) = (real.get(figure), again.get(figure));
-        let error = match (figure, error_of(figure, was, is)) {
+        let error = match (figure, figure.error(was, is)) {
             (_, None) => String::new(),
             (Figure::Utilization, Some(error)) => format!("{:+.1} pts", error * 100.0),
             (_, Some(error)) => format!("{:+.1} %", error * 100.0),
@@ -319,8 +290,8 @@ fn print_again(
             out,
             "{:14}{:>12}{:>12}{error:>10}",
             figure.title(),
-            shown(figure, was),
-            shown(figure, is)
+            figure.shown(was),
+            figure.shown(is)
         )?;
     }
     for note in recording.notes() {
@@ -342,43 +313,20 @@ fn print_comparison(comparison: &Comparison, seeds: u32, out: &mut dyn Write) ->
         let mut line = format!("{label:width$}");
         for figure in Figure::ALL {
             let mean = comparison.estimate(variant, figure).mean;
-            write!(line, "  {:>16}", shown(figure, mean))?;
+            write!(line, "  {:>16}", figure.shown(mean))?;
         }
         writeln!(out, "{line}")?;
     }
     for variant in 1..comparison.labels.len() {
         writeln!(out, "\n{}:", comparison.labels[variant])?;
         for figure in Figure::ALL {
-            if let Some(sentence) = verdict(comparison, variant, figure) {
+            if let Some(sentence) = comparison.verdict(variant, figure) {
                 writeln!(out, "  {sentence}")?;
             }
         }
         print_parts(comparison, variant, out)?;
     }
     Ok(())
-}
-
-/// Whether a figure differs by more than noise, in words; none where nothing is to be said.
-fn verdict(comparison: &Comparison, variant: usize, figure: Figure) -> Option<String> {
-    let difference = comparison.difference(variant, figure);
-    let title = figure.title();
-    if difference.before == 0.0 && difference.after == 0.0 {
-        return None;
-    }
-    let change = difference.change;
-    let half = shown(figure, change.half_width);
-    if !difference.is_real() {
-        return Some(format!("{title}: no difference beyond noise (± {half})"));
-    }
-    let way = if change.mean < 0.0 { "less" } else { "more" };
-    let by = shown(figure, change.mean.abs());
-    let share = match difference.before.abs() > 1e-9 {
-        true => format!(", {:+.1} %", change.mean / difference.before * 100.0),
-        false => String::new(),
-    };
-    Some(format!(
-        "{title}: {by} {way} (± {half}{share}): more than noise"
-    ))
 }
 
 /// Waits by priority, user and job, where there are several; the largest changes.
@@ -389,10 +337,8 @@ fn print_parts(comparison: &Comparison, variant: usize, out: &mut dyn Write) -> 
         }
         writeln!(out, "  mean wait by {what}:")?;
         for (name, before, after) in changes.iter().take(5) {
-            let (before, after) = (
-                shown(Figure::MeanWait, *before),
-                shown(Figure::MeanWait, *after),
-            );
+            let wait = |value: &f64| Figure::MeanWait.shown(*value);
+            let (before, after) = (wait(before), wait(after));
             writeln!(out, "    {name}: {before} before, {after} now")?;
         }
     }
@@ -465,8 +411,8 @@ fn as_json(
     again: &Figures,
     comparison: Option<&Comparison>,
 ) -> Value {
-    let errors = COMPARED.map(|figure| {
-        let error = error_of(figure, real.get(figure), again.get(figure));
+    let errors = Figure::COMPARED.map(|figure| {
+        let error = figure.error(real.get(figure), again.get(figure));
         (figure.name().to_owned(), json!(error))
     });
     let variants = comparison.map(|comparison| {
@@ -537,7 +483,7 @@ fn page(
         }
         if let Some(comparison) = comparison {
             let sentences = Figure::ALL.into_iter();
-            let sentences = sentences.filter_map(|figure| verdict(comparison, variant, figure));
+            let sentences = sentences.filter_map(|figure| comparison.verdict(variant, figure));
             notes.extend(sentences.map(|sentence| format!("{}: {sentence}", what_if.label)));
         }
         drawn.push(DrawnRun {
@@ -561,11 +507,6 @@ fn page(
 
 fn tiles(figures: &Figures) -> Vec<(String, String)> {
     let all = Figure::ALL.into_iter();
-    all.map(|figure| {
-        (
-            figure.title().to_owned(),
-            shown(figure, figures.get(figure)),
-        )
-    })
-    .collect()
+    all.map(|figure| (figure.title().to_owned(), figure.shown(figures.get(figure))))
+        .collect()
 }

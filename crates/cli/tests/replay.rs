@@ -8,6 +8,7 @@ mod support;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use loxley_api::WhatIfRequest;
 use serde_json::{Value, json};
 use support::{Fleet, LOXLEY, until};
 use tempfile::TempDir;
@@ -300,6 +301,76 @@ fn a_real_server_is_replayed_while_it_runs() {
     let makespan = figure(&value, 1, "makespan");
     assert!(makespan["change"].as_f64().unwrap() > 0.0, "{makespan}");
     assert_eq!(makespan["more_than_noise"], true, "{makespan}");
+
+    // The same from elsewhere: all that is there is an access file, and the server is asked for its journal.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let there = elsewhere.path();
+    std::fs::copy(Path::new(journal).join("access.json"), there.join("a.json")).unwrap();
+    let args = ["--json", "--seeds", "3", "--without", "one"];
+    let again = json(there, &[&["replay", "a.json"], &args[..]].concat());
+    assert_eq!(again, value);
+    assert!(ok(there, &["advise", "a.json"]).contains("12"));
+    // Facts are everything that was ever said to the server: who may only look does not get them.
+    let token = fleet.ok(&["server", "token", "create", "eye", "--role", "read"]);
+    std::fs::write(there.join("eye.json"), token).unwrap();
+    let (code, said) = refused(there, &["replay", "eye.json"]);
+    assert!(code == 1 && said.contains("admin"), "{code}: {said}");
+
+    // The server answers the same itself.
+    let access = loxley_api::Access::read(&there.join("a.json")).unwrap();
+    let client = loxley_client::blocking::Client::new(&access).unwrap();
+    let ask = |request: WhatIfRequest| client.call(async |client| client.what_if(&request).await);
+    let report = ask(WhatIfRequest {
+        without: vec!["one".to_owned()],
+        seeds: Some(3),
+        ..WhatIfRequest::default()
+    });
+    let report = report.unwrap();
+    assert_eq!((report.tasks, report.seeds), (12, 3));
+    for (place, reported) in report.figures.iter().enumerate() {
+        let name = &*reported.name;
+        assert_eq!(Some(reported.happened), value["happened"][name].as_f64());
+        assert_eq!(Some(reported.simulated), value["simulated"][name].as_f64());
+        assert_eq!(reported.after, figure(&value, 1, name)["mean"].as_f64());
+        assert_eq!(reported.shown.len(), 4, "{place}");
+    }
+    assert!(report.figures[0].more_than_noise, "{report:?}");
+    let agents = |rows: &[loxley_api::WhatIfRow]| -> Vec<(String, u32, u64)> {
+        let all = rows.iter().map(|row| {
+            let busy = row.busy.iter().copied().map(u64::from).sum();
+            (row.name.clone(), row.slots, busy)
+        });
+        all.collect()
+    };
+    let (was, would) = (agents(&report.was), agents(&report.would));
+    assert_eq!(was.len(), 2);
+    assert!(was.iter().all(|(_, _, busy)| *busy > 0), "{was:?}");
+    assert_eq!(would.len(), 1);
+    assert_eq!((&*would[0].0, would[0].1), ("two", 1));
+    assert!(
+        would[0].2 > was[1].2,
+        "one does the work of both: {would:?}"
+    );
+    for (request, words) in [
+        (
+            WhatIfRequest {
+                set: vec!["stratgy=pull".to_owned()],
+                ..WhatIfRequest::default()
+            },
+            "strategy",
+        ),
+        (
+            WhatIfRequest {
+                without: vec!["nobody".to_owned()],
+                ..WhatIfRequest::default()
+            },
+            "one, two",
+        ),
+    ] {
+        let error = ask(request).unwrap_err();
+        assert_eq!(error.code(), Some(loxley_api::ErrorCode::Invalid));
+        assert!(error.to_string().contains(words), "{error}");
+    }
 }
 
 #[test]

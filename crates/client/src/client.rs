@@ -7,11 +7,12 @@ use hyper::Method;
 use hyper::header::{HeaderName, HeaderValue};
 use loxley_api::{
     Access, AgentInfo, Blob, ClusterInfo, ConfigRequest, EndsRequest, Explanation, ExtendRequest,
-    Figures, ForecastInfo, Health, JobFilter, JobInfo, JobRequest, Link, LinkRequest, LogRequest,
-    MarkFilter, Marks, OutputTail, PIECE_BYTES_MAX, Page, PruneReport, PruneRequest, ResultName,
-    ResultReference, RevokeRequest, ServerInfo, TRACEPARENT_HEADER, TRACEPARENT_VARIABLE, TaskEnd,
-    TaskFilter, TaskInfo, Timeline, TimelineFilter, Token, TokenInfo, TokenRequest, TracesRequest,
-    TuningInfo, UserInfo, UserWeightRequest, is_traceparent,
+    Figures, ForecastInfo, Health, JobFilter, JobInfo, JobRequest, JournalGroup, JournalInfo, Link,
+    LinkRequest, LogRequest, MarkFilter, Marks, OutputTail, PIECE_BYTES_MAX, Page, PruneReport,
+    PruneRequest, ResultName, ResultReference, RevokeRequest, ServerInfo, TRACEPARENT_HEADER,
+    TRACEPARENT_VARIABLE, TaskEnd, TaskFilter, TaskInfo, Timeline, TimelineFilter, Token,
+    TokenInfo, TokenRequest, TracesRequest, TuningInfo, UserInfo, UserWeightRequest, WhatIfReport,
+    WhatIfRequest, is_traceparent,
 };
 use loxley_model::{AgentId, JobId, TaskId};
 
@@ -473,6 +474,34 @@ impl Client {
         self.transport
             .json(Ask::get("/v1/timeline").query(filter))
             .await
+    }
+
+    /// What the server's journal holds; for admins.
+    pub async fn journal(&self) -> Answer<JournalInfo> {
+        self.transport.json(Ask::get("/v1/journal")).await
+    }
+
+    /// Groups of facts of the journal from a position on, some megabytes at once; none at the end.
+    pub async fn journal_groups(&self, from: u64) -> Answer<Vec<JournalGroup>> {
+        let ask = Ask::get("/v1/journal/groups").query(&[("from", from)]);
+        let (status, body) = self.transport.bytes(ask).await?;
+        JournalGroup::read_all(&body).ok_or_else(|| ClientError::Unintelligible {
+            url: self.url().to_owned(),
+            status: status.as_u16(),
+            source: None,
+        })
+    }
+
+    /// A snapshot of the journal.
+    pub async fn journal_snapshot(&self, at: u64) -> Answer<Bytes> {
+        let ask = Ask::get(format!("/v1/journal/snapshots/{at}"));
+        Ok(self.transport.bytes(ask).await?.1)
+    }
+
+    /// What would have been different.
+    pub async fn what_if(&self, request: &WhatIfRequest) -> Answer<WhatIfReport> {
+        let ask = Ask::post("/v1/what-if").json(request);
+        self.transport.json(ask).await
     }
 
     /// Everybody who submitted something or was given a weight.

@@ -71,6 +71,7 @@ mod reader;
 mod rows;
 mod sqlite;
 mod transfer;
+mod view;
 
 pub use database_error::DatabaseError;
 
@@ -89,3 +90,4 @@ pub use sqlite::{
     TaskQuery, backup, bytes_on_disk, check, copy, exists,
 };
 pub use transfer::{Place, TransferError, Transferred, transfer};
+pub use view::View;

@@ -90,6 +90,31 @@ impl Comparison {
         runs.map(|figures| figures.get(figure)).collect()
     }
 
+    /// Whether a figure of a variant differs from that of the first by more than noise, in words; none where nothing
+    /// is to be said.
+    #[must_use]
+    pub fn verdict(&self, variant: usize, figure: Figure) -> Option<String> {
+        let difference = self.difference(variant, figure);
+        let title = figure.title();
+        if difference.before == 0.0 && difference.after == 0.0 {
+            return None;
+        }
+        let change = difference.change;
+        let half = figure.shown(change.half_width);
+        if !difference.is_real() {
+            return Some(format!("{title}: no difference beyond noise (± {half})"));
+        }
+        let way = if change.mean < 0.0 { "less" } else { "more" };
+        let by = figure.shown(change.mean.abs());
+        let share = match difference.before.abs() > 1e-9 {
+            true => format!(", {:+.1} %", change.mean / difference.before * 100.0),
+            false => String::new(),
+        };
+        Some(format!(
+            "{title}: {by} {way} (± {half}{share}): more than noise"
+        ))
+    }
+
     /// A variant against the first.
     #[must_use]
     pub fn difference(&self, variant: usize, figure: Figure) -> Difference {

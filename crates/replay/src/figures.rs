@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use loxley_balance::Sketch;
 use loxley_model::UserId;
-use loxley_sim::time::Nanos;
+use loxley_sim::time::{Nanos, human, nanos};
 
 use crate::recording::Recording;
 
@@ -72,6 +72,38 @@ impl Figure {
         Self::Moved,
         Self::AgentHours,
     ];
+
+    /// Those by which a simulated run is held against what happened.
+    pub const COMPARED: [Self; 4] = [
+        Self::Makespan,
+        Self::MeanWait,
+        Self::P99Wait,
+        Self::Utilization,
+    ];
+
+    /// A value of it as people read it.
+    #[must_use]
+    pub fn shown(self, value: f64) -> String {
+        match self {
+            Self::Makespan | Self::MeanWait | Self::P99Wait => {
+                let sign = if value < 0.0 { "-" } else { "" };
+                format!("{sign}{}", human(nanos(value.abs())))
+            }
+            Self::Utilization => format!("{:.1} %", value * 100.0),
+            Self::Misses | Self::Moved => format!("{value:.1}"),
+            Self::AgentHours => format!("{value:.3}"),
+        }
+    }
+
+    /// By how much of what happened a simulated value is off; of a share, in points.
+    #[must_use]
+    pub fn error(self, happened: f64, simulated: f64) -> Option<f64> {
+        match self {
+            Self::Utilization => Some(simulated - happened),
+            _ if happened.abs() < 1e-9 => None,
+            _ => Some(simulated / happened - 1.0),
+        }
+    }
 
     /// Its name on a command line and in JSON.
     #[must_use]

@@ -32,6 +32,6 @@ pub use compare::{Comparison, Difference, compare};
 pub use figures::{Figure, Figures, Trace, TracedTask, WaitsOf};
 pub use recording::{ReadError, Recording};
 pub use simulate::{
-    Impossible, Parting, Simulated, drawn_together, fleet_setup, parting, simulate,
+    Impossible, Lane, Parting, Simulated, drawn_together, fleet_setup, lanes, parting, simulate,
 };
 pub use what_if::{WhatIf, WhatIfError};

@@ -54,6 +54,8 @@ pub struct Recording {
     pub(crate) delay: Nanos,
     /// So long news of an end is kept back.
     pub(crate) hold: Nanos,
+    /// When the first task came, by the clock of the journal.
+    begin: Time,
     notes: Vec<String>,
 }
 
@@ -121,6 +123,12 @@ impl Recording {
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// When the first task came, by the clock of the journal.
+    #[must_use]
+    pub fn begin(&self) -> Time {
+        self.begin
     }
 
     /// How many tasks there are.
@@ -233,6 +241,7 @@ impl Recording {
     /// Everything begins at this moment.
     fn shift_to(&mut self, begin: Nanos) {
         let earlier = |at: &mut Nanos| *at = at.saturating_sub(begin);
+        self.begin = self.begin + Span(begin);
         let last = self.reconfigured.iter().rfind(|(at, _)| *at <= begin);
         if let Some((_, config)) = last {
             self.config = (**config).clone();
@@ -854,6 +863,7 @@ impl Reader {
             gap,
             delay,
             hold,
+            begin,
             notes,
         })
     }

@@ -133,10 +133,16 @@ pub fn drawn_together(
     second: &WhatIf,
 ) -> Result<Timeline, Impossible> {
     let upper = match first {
-        Some(what_if) => Drawing::of_plan(&Plan::new(recording, what_if, 0)?, &what_if.label),
-        None => Drawing::of_record(recording),
+        Some(what_if) => Drawing::of_plan(
+            &Plan::new(recording, what_if, 0)?,
+            &format!(" ({})", what_if.label),
+        ),
+        None => Drawing::of_record(recording, " (real)"),
     };
-    let lower = Drawing::of_plan(&Plan::new(recording, second, 0)?, &second.label);
+    let lower = Drawing::of_plan(
+        &Plan::new(recording, second, 0)?,
+        &format!(" ({})", second.label),
+    );
     let below = upper.lanes.len() as u32;
     let mut lanes = upper.lanes;
     lanes.extend(lower.lanes);
@@ -154,6 +160,70 @@ pub fn drawn_together(
     Ok(recorder.finish(end, &Sketch::default()))
 }
 
+/// An agent, and how much of its slots was busy.
+#[derive(Debug, Clone)]
+pub struct Lane {
+    /// What it is called.
+    pub name: String,
+    /// How many tasks it runs at once.
+    pub slots: u32,
+    /// For each column of time the share of its slots that ran something, 0 to 1.
+    pub busy: Vec<f64>,
+}
+
+/// Who was busy when: what happened, or what happens under `what_if`, in so many columns from the first arrival on.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn lanes(
+    recording: &Recording,
+    what_if: Option<&WhatIf>,
+    column: Nanos,
+    columns: usize,
+) -> Result<Vec<Lane>, Impossible> {
+    let drawing = match what_if {
+        Some(what_if) => Drawing::of_plan(&Plan::new(recording, what_if, 0)?, ""),
+        None => Drawing::of_record(recording, ""),
+    };
+    let mut lanes: Vec<Lane> = drawing
+        .lanes
+        .into_iter()
+        .map(|(name, slots)| Lane {
+            name,
+            slots,
+            busy: vec![0.0; columns],
+        })
+        .collect();
+    let column = column.max(1);
+    let mut fill = |worker: u32, from: Nanos, to: Nanos| {
+        let lane = &mut lanes[worker as usize];
+        let unit = f64::from(lane.slots.max(1)) * column as f64;
+        let first = (from / column) as usize;
+        for (number, share) in lane.busy.iter_mut().enumerate().skip(first) {
+            let begin = number as Nanos * column;
+            if begin >= to {
+                break;
+            }
+            *share += ((begin + column).min(to) - begin.max(from)) as f64 / unit;
+        }
+    };
+    let mut running = HashMap::new();
+    for (at, happening) in drawing.events {
+        match happening {
+            Happening::Started { worker, task } => {
+                running.insert((worker, task), at);
+            }
+            Happening::Finished { worker, task, .. } | Happening::Stopped { worker, task } => {
+                if let Some(from) = running.remove(&(worker, task)) {
+                    fill(worker, from, at);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(lanes)
+}
+
 /// Tasks of the lower half have numbers from here on.
 const LOWER: u64 = 1 << 40;
 
@@ -164,12 +234,12 @@ struct Drawing {
 }
 
 impl Drawing {
-    fn of_plan(plan: &Plan, label: &str) -> Self {
+    fn of_plan(plan: &Plan, mark: &str) -> Self {
         let mut events = Vec::new();
         fleet::run(&plan.setup, 0, &mut Collector(&mut events));
         let lanes = plan.setup.agents.iter().map(|agent| {
             let name = plan.setup.names.agent_name(agent.spec.id);
-            (format!("{name} ({label})"), agent.spec.slots)
+            (format!("{name}{mark}"), agent.spec.slots)
         });
         Self {
             lanes: lanes.collect(),
@@ -177,9 +247,9 @@ impl Drawing {
         }
     }
 
-    fn of_record(recording: &Recording) -> Self {
+    fn of_record(recording: &Recording, mark: &str) -> Self {
         let lanes = recording.agents.iter();
-        let lanes = lanes.map(|agent| (format!("{} (real)", agent.name), agent.spec.slots));
+        let lanes = lanes.map(|agent| (format!("{}{mark}", agent.name), agent.spec.slots));
         let mut events = Vec::new();
         for (number, task) in recording.tasks.iter().enumerate() {
             for attempt in &task.attempts {

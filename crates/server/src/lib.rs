@@ -33,6 +33,7 @@ mod settings;
 mod slow_peer;
 mod timeline;
 mod trace_export;
+mod what_if;
 
 pub use auth::{Caller, Gate, GateError};
 pub use listen::ConnectionLimits;

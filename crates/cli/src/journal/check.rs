@@ -5,10 +5,9 @@ use std::path::Path;
 
 use anyhow::Result;
 use loxley_engine::{RecoverError, Replayed, replay};
-use loxley_journal::{Checked, History};
+use loxley_journal::{Checked, History, View};
 use serde_json::json;
 
-use super::view::View;
 use super::write_json;
 use crate::exit::Exit;
 

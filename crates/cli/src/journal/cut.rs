@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use loxley_jobfile::amount;
-use loxley_journal::{History, Options, SqliteJournal};
+use loxley_journal::{History, Options, SqliteJournal, View};
 use loxley_model::Time;
 use serde_json::json;
 
-use super::view::View;
 use super::write_json;
 use crate::exit::Exit;
 

@@ -8,7 +8,6 @@ mod export;
 mod prune;
 mod report;
 mod schema;
-pub(crate) mod view;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -102,6 +102,14 @@ impl PostgresJournal {
     /// # Errors
     /// When the database cannot be used, or holds no journal.
     pub fn observe(address: &Address) -> Result<Self, OpenError> {
+        Self::observe_shard(address, super::SHARD)
+    }
+
+    /// As [`observe`](Self::observe), of one of several shards.
+    ///
+    /// # Errors
+    /// When the database cannot be used, or holds no journal.
+    pub fn observe_shard(address: &Address, shard: i32) -> Result<Self, OpenError> {
         let runtime = runtime().map_err(|error| DatabaseError::Other {
             place: address.place(),
             why: error.to_string(),
@@ -125,7 +133,7 @@ impl PostgresJournal {
             _ => return Err(DatabaseError::NotAJournal { schema }.into()),
         }
         let nobody = Claim {
-            shard: super::SHARD,
+            shard,
             epoch: 0,
             holder: u64::MAX,
         };

@@ -17,6 +17,7 @@ mod extract;
 mod graph;
 mod guard;
 mod jobs;
+mod journal;
 mod metrics;
 mod openapi;
 mod results;
@@ -160,6 +161,7 @@ paths! {
         post "/v1/jobs/{id}/close" => jobs::close,
         delete "/v1/tasks/{id}" => tasks::cancel,
         post "/v1/tasks/{id}/retry" => tasks::retry,
+        post "/v1/what-if" => journal::what_if,
     }
     administer {
         post "/v1/agents/{id}/drain" => agents::drain,
@@ -174,6 +176,9 @@ paths! {
         put "/v1/log" => server::set_log,
         put "/v1/traces" => server::set_traces,
         put "/v1/users/weight" => users::set_weight,
+        get "/v1/journal" => journal::info,
+        get "/v1/journal/groups" => journal::groups,
+        get "/v1/journal/snapshots/{id}" => journal::snapshot,
         get "/v1/tokens" => tokens::list,
         post "/v1/tokens" => tokens::create,
         delete "/v1/tokens" => tokens::revoke,

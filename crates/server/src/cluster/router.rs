@@ -193,7 +193,7 @@ impl Subject {
             ("config", None) if !get => Self::All(Whole::Config),
             ("events", None) => Self::All(Whole::Events),
             // They are kept for each shard, and say nothing as a sum: the first speaks, or the one that is asked for.
-            ("figures" | "tuning" | "forecast", _) => Self::Shard(0),
+            ("figures" | "tuning" | "forecast" | "journal" | "what-if", _) => Self::Shard(0),
             _ => Self::Here,
         }
     }

@@ -11,12 +11,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use loxley_api::{
     AgentInfo, ApiError, ErrorCode, Event, Explanation, ExtendRequest, Figures, FleetInfo,
-    ForecastInfo, Health, JobFilter, JobInfo, JobRequest, OutputTail, Page, Problem, Severity,
-    TaskEnd, TaskFilter, TaskInfo, Timeline, TimelineFilter, TuningInfo, UserInfo,
-    UserWeightRequest,
+    ForecastInfo, Health, JobFilter, JobInfo, JobRequest, JournalGroup, JournalInfo, OutputTail,
+    Page, Problem, Severity, TaskEnd, TaskFilter, TaskInfo, Timeline, TimelineFilter, TuningInfo,
+    UserInfo, UserWeightRequest, WhatIfReport, WhatIfRequest,
 };
 use loxley_engine::{Fact, Submission, TaskStep, ended_text, history_view, run_figures};
-use loxley_journal::{History, OpenError, Pruned, ReadError, ReadHistory, Retention, Room};
+use loxley_journal::{
+    History, Journal, Limit, OpenError, Position, Pruned, ReadError, ReadHistory, Retention, Room,
+    View as ReadOnly,
+};
 use loxley_model::{AgentId, JobId, Span, TaskId, Time};
 use loxley_policy::{Config, Selection};
 use loxley_protocol as wire;
@@ -26,6 +29,7 @@ use super::commit::Forgetting;
 use super::{CommitTimes, Link, Listeners, Progress, Request, Told, View};
 use crate::outputs::Outputs;
 use crate::timeline::{self, TimelineIndex};
+use crate::what_if;
 
 /// The most items of a page.
 const PAGE_MAX: u32 = 1000;
@@ -44,9 +48,13 @@ struct Readers {
     idle: Mutex<Idle>,
     /// How many may read at once.
     room: Semaphore,
+    open_journal: Box<OpenJournal>,
+    /// Work that is run again takes its time: one at once.
+    run_again: Semaphore,
 }
 
 type OpenReader = dyn Fn() -> Result<Box<dyn ReadHistory>, OpenError> + Send + Sync;
+type OpenJournal = dyn Fn() -> Result<Box<dyn Journal>, OpenError> + Send + Sync;
 
 impl fmt::Debug for Readers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,8 +68,15 @@ impl HistorySource {
     /// # Errors
     /// When it cannot be opened.
     pub fn open(directory: PathBuf) -> Result<Self, ApiError> {
+        let place = directory.clone();
         let open = move || Ok(Box::new(History::open(&directory)?) as Box<dyn ReadHistory>);
-        Self::with(Box::new(open), Semaphore::MAX_PERMITS)
+        let open_journal =
+            move || Ok(Box::new(ReadOnly(History::open(&place)?)) as Box<dyn Journal>);
+        Self::with(
+            Box::new(open),
+            Box::new(open_journal),
+            Semaphore::MAX_PERMITS,
+        )
     }
 
     /// The history of a shard in a database, with so many connections at most. Blocks.
@@ -74,13 +89,22 @@ impl HistorySource {
         shard: i32,
         readers: usize,
     ) -> Result<Self, ApiError> {
-        use loxley_journal::postgres::PostgresHistory;
+        use loxley_journal::postgres::{PostgresHistory, PostgresJournal};
+        let place = address.clone();
         let open =
             move || Ok(Box::new(PostgresHistory::open(&address, shard)?) as Box<dyn ReadHistory>);
-        Self::with(Box::new(open), readers)
+        let open_journal = move || {
+            let journal = PostgresJournal::observe_shard(&place, shard)?;
+            Ok(Box::new(journal) as Box<dyn Journal>)
+        };
+        Self::with(Box::new(open), Box::new(open_journal), readers)
     }
 
-    fn with(open: Box<OpenReader>, room: usize) -> Result<Self, ApiError> {
+    fn with(
+        open: Box<OpenReader>,
+        open_journal: Box<OpenJournal>,
+        room: usize,
+    ) -> Result<Self, ApiError> {
         let history = open().map_err(|error| internal(&error))?;
         let epoch_unix_ns = history
             .epoch_unix_nanos()
@@ -91,6 +115,8 @@ impl HistorySource {
                 open,
                 idle: Mutex::new(vec![history]),
                 room: Semaphore::new(room),
+                open_journal,
+                run_again: Semaphore::new(1),
             })),
         })
     }
@@ -145,6 +171,35 @@ impl HistorySource {
             answer
         });
         asked.await.map_err(|error| internal(&error))?.map(Some)
+    }
+
+    fn readers(&self) -> Result<Arc<Readers>, ApiError> {
+        self.inner.clone().ok_or_else(|| {
+            ApiError::new(ErrorCode::Conflict, "there is no journal")
+                .with_help("`loxley run --journal DIR` keeps one; a server always does")
+        })
+    }
+
+    /// Asks the journal itself on a thread that may block.
+    async fn ask_journal<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut dyn Journal) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let readers = self.readers()?;
+        let asked = tokio::task::spawn_blocking(move || {
+            let mut journal = (readers.open_journal)().map_err(|error| internal(&error))?;
+            question(&mut *journal)
+        });
+        asked.await.map_err(|error| internal(&error))?
+    }
+}
+
+/// What cannot be read, as an answer.
+fn unread(error: &ReadError) -> ApiError {
+    match error {
+        ReadError::Dropped { .. } => ApiError::new(ErrorCode::Gone, error.to_string()),
+        ReadError::NoSnapshot(_) => ApiError::new(ErrorCode::NotFound, error.to_string()),
+        error => internal(error),
     }
 }
 
@@ -689,6 +744,79 @@ impl Handle {
             .ask(move |history| run_figures::of_job(history, id, &counted));
         let figures = figures.await?.flatten();
         figures.ok_or_else(|| ApiError::not_found("job", id.0))
+    }
+
+    /// What the journal holds.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be read.
+    pub async fn journal_info(&self) -> Result<JournalInfo, ApiError> {
+        let asked = self.history.ask_journal(|journal| {
+            let first = match journal.read(Position::START, Limit::ONE) {
+                Ok(_) => Position::START,
+                Err(ReadError::Dropped { first, .. }) => first,
+                Err(error) => return Err(unread(&error)),
+            };
+            let snapshots = journal.snapshots().map_err(|error| unread(&error))?;
+            Ok(JournalInfo {
+                first: first.0,
+                next: journal.next_position().0,
+                snapshots: snapshots.iter().map(|at| at.0).collect(),
+            })
+        });
+        asked.await
+    }
+
+    /// Groups of facts from here on, as [`JournalGroup`]s behind each other; nothing at the end.
+    ///
+    /// # Errors
+    /// When there is no journal, they were dropped, or it cannot be read.
+    pub async fn journal_groups(&self, from: Position) -> Result<Vec<u8>, ApiError> {
+        let asked = self.history.ask_journal(move |journal| {
+            let groups = journal.read(from, Limit::default());
+            let groups = groups.map_err(|error| unread(&error))?;
+            let mut bytes = Vec::new();
+            for group in groups {
+                let group = JournalGroup {
+                    position: group.position.0,
+                    fact_count: group.fact_count,
+                    facts: group.facts,
+                };
+                group.write(&mut bytes);
+            }
+            Ok(bytes)
+        });
+        asked.await
+    }
+
+    /// The bytes of a snapshot.
+    ///
+    /// # Errors
+    /// When there is none there, or it cannot be read.
+    pub async fn journal_snapshot(&self, at: Position) -> Result<Vec<u8>, ApiError> {
+        let asked = self
+            .history
+            .ask_journal(move |journal| journal.snapshot(at).map_err(|error| unread(&error)));
+        Ok(asked.await?.state)
+    }
+
+    /// What would have been different.
+    ///
+    /// # Errors
+    /// When there is no journal, what is asked for makes no sense, or somebody else asks.
+    pub async fn what_if(&self, request: WhatIfRequest) -> Result<WhatIfReport, ApiError> {
+        let readers = self.history.readers()?;
+        let epoch = self.history.epoch_unix_ns;
+        let Ok(_turn) = readers.run_again.try_acquire() else {
+            let message = "somebody else has work run again";
+            return Err(
+                ApiError::new(ErrorCode::Busy, message).with_help("ask again in some seconds")
+            );
+        };
+        let asked = self
+            .history
+            .ask_journal(move |journal| what_if::answer(&request, journal, epoch));
+        asked.await
     }
 
     /// What ran where and when.

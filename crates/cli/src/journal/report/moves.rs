@@ -8,11 +8,9 @@ use anyhow::{Context, Result};
 use loxley_api::EventKind;
 use loxley_engine::run_figures::Counted;
 use loxley_engine::{Retold, retell};
-use loxley_journal::History;
+use loxley_journal::{History, View};
 use loxley_model::{AgentId, JobId, Time};
 use serde_json::{Value, json};
-
-use super::super::view::View;
 
 /// Everything that moved, as far back as the facts are kept, and what was counted on the way.
 pub(super) struct Moves {

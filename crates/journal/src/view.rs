@@ -1,12 +1,12 @@
 //! A journal that can be read and not written, also while its server runs.
 
-use loxley_journal::{
-    AppendError, Group, History, Journal, Limit, Position, ReadError, Saving, Snapshot, StoredGroup,
-};
+use crate::group::{Group, Journal, Limit, Position, Saving, Snapshot, StoredGroup};
+use crate::sqlite::History;
+use crate::{AppendError, ReadError};
 
-/// What is there to be read.
+/// What an embedded journal has to be read.
 #[derive(Debug)]
-pub(crate) struct View(pub(crate) History);
+pub struct View(pub History);
 
 impl View {
     /// Whoever only looks owns nothing to write to.
