@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
         #[cfg(feature = "postgres")]
         (Place::Directory(from), _) => LargeResults {
             copied: 0,
-            left: large_results(from)?.count(),
+            left: large_results(from)?.count() as u64,
         },
         #[cfg(feature = "postgres")]
         (Place::Database(_), _) => LargeResults::default(),
@@ -87,15 +87,18 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
 /// What is kept as files beside a journal, because it is too large for its rows.
 #[derive(Default)]
 struct LargeResults {
-    copied: usize,
-    left: usize,
+    copied: u64,
+    left: u64,
 }
 
 impl LargeResults {
     fn say(&self, from: &str, out: &mut dyn Write) -> std::io::Result<()> {
         let Self { copied, left } = self;
         if *copied > 0 {
-            writeln!(out, "{copied} large results, which are files, were copied too")?;
+            writeln!(
+                out,
+                "{copied} large results, which are files, were copied too"
+            )?;
         }
         if *left > 0 {
             writeln!(

@@ -4,7 +4,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use loxley_api::{ErrorBody, JournalGroup, JournalInfo, WhatIfReport, WhatIfRequest};
+#[cfg(feature = "openapi")]
+use loxley_api::ErrorBody;
+use loxley_api::{JournalGroup, JournalInfo, WhatIfReport, WhatIfRequest};
 use loxley_journal::Position;
 use serde::Deserialize;
 
