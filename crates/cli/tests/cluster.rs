@@ -642,9 +642,11 @@ fn several_servers_serve_shards_of_one_fleet_and_any_of_them_answers() {
     one_writer_at_a_time(&world);
 }
 
-/// Tasks that one agent alone can do, in both shards: it is with one of them, has enough to do there, and stays.
+/// Tasks that one agent alone can do, in both shards. Whether it goes to them or they to it is not asked here: shards write
+/// to each other about it, and are killed meanwhile. (`engine/src/moving/storm.rs` sees tasks moved.)
 #[test]
-fn tasks_go_to_the_shard_that_can_do_them_and_end_once_though_servers_are_killed_on_the_way() {
+fn tasks_that_one_agent_can_do_end_once_in_two_shards_though_servers_are_killed_while_letters_are_on_their_way()
+ {
     const TASKS: u64 = 80;
     const JOBS: usize = 12;
     let Some(world) = world() else {
@@ -691,7 +693,6 @@ fn tasks_go_to_the_shard_that_can_do_them_and_end_once_though_servers_are_killed
     for (job, book) in &jobs {
         world.finish("b", *job, book, TASKS);
     }
-    assert_eq!(world.postgres.sql(ELSEWHERE), "t", "nothing was moved");
     let twice = "SELECT count(*) - count(DISTINCT task) FROM fleet.task";
     assert_eq!(world.postgres.sql(twice), "0");
     // A job that comes after jobs of both shards waits for both.
@@ -704,10 +705,6 @@ fn tasks_go_to_the_shard_that_can_do_them_and_end_once_though_servers_are_killed
     world.until("every letter was read", || !is_on_its_way());
     one_writer_at_a_time(&world);
 }
-
-/// Whether some tasks ended in another shard than their own.
-const ELSEWHERE: &str =
-    "SELECT count(*) > 0 FROM fleet.task WHERE ended = 0 AND agent >> 40 <> task >> 40";
 
 /// In each shard, in the order of their epochs.
 fn one_writer_at_a_time(world: &World) {
@@ -796,7 +793,6 @@ fn nothing_is_lost_while_servers_and_agents_of_several_shards_are_killed_and_sta
     let ended = "SELECT count(*), count(DISTINCT task) FROM fleet.task WHERE ended = 0";
     let all = jobs.len() as u64 * TASKS;
     assert_eq!(world.postgres.sql(ended), format!("{all}|{all}"));
-    assert_eq!(world.postgres.sql(ELSEWHERE), "t", "nothing was moved");
     world.until("every letter was read", || {
         world.postgres.sql("SELECT count(*) FROM fleet.letter") == "0"
     });

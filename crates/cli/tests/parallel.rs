@@ -97,7 +97,7 @@ const SAME: &[&str] = &[
     "P --header : --results o echo {b} ::: b 1 ::: a 2 >/dev/null; find o -name stdout",
     "P --header : --results t.csv echo {b} ::: b 1 ::: a 2 >/dev/null; head -n1 t.csv",
     "seq 60 > f; P --pipe-part -a f --block 30 cat | cksum",
-    "seq 60 > f; P --pipe-part -a f --block -1 'cat >/dev/null; echo x'",
+    "seq 60 > f; P -j1 --pipe-part -a f --block -1 'cat >/dev/null; echo x'",
     "printf 'a\\0b\\0' | P -0 echo",
     "printf 'a:b' | P -d : echo",
     "P -P 2 echo ::: a",

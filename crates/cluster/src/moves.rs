@@ -25,7 +25,7 @@
 //!   whoever has tasks on their way to a shard asks it nothing, and of two that ask each other one declines, the one with
 //!   the higher number. If both did, two shards that each wait for what the other can run might do so for ever.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use loxley_model::{Span, TaskId, Time};
@@ -447,6 +447,57 @@ impl Moves {
         self.peers
             .iter()
             .flat_map(|(to, peer)| peer.pending.iter().map(move |item| (*to, item)))
+    }
+
+    /// Whether this can follow on what happened before. What comes from a journal is asked first: one that is damaged, or
+    /// was made by somebody, must not end the program.
+    #[must_use]
+    pub fn is_possible(&self, input: &Input) -> bool {
+        match input {
+            Input::Asked { donor, .. } => self.may_ask(*donor),
+            Input::Given { to, tasks } => self.may_give(*to, tasks),
+            Input::Received(letter) => self.may_receive(letter),
+            Input::Acknowledged { by, number } => *by != self.me && self.was_sent(*by, *number),
+            _ => true,
+        }
+    }
+
+    fn may_give(&self, to: ShardId, tasks: &[Moved]) -> bool {
+        let is_asked =
+            |(by, wish): &(ShardId, Wish)| *by == to && tasks.len() <= wish.count as usize;
+        let mut seen = BTreeSet::new();
+        let mut is_free = |moved: &Moved| {
+            ShardId::try_of(moved.task.0) == Some(self.me)
+                && !self.away.contains_key(&moved.task)
+                && seen.insert(moved.task)
+        };
+        self.giving.as_ref().is_some_and(is_asked) && tasks.iter().all(&mut is_free)
+    }
+
+    fn may_receive(&self, letter: &Letter) -> bool {
+        let from = letter.from;
+        if letter.to != self.me || from == self.me || self.receipt(letter) != Receipt::Next {
+            return false;
+        }
+        let mut may_ask = self.giving.is_none();
+        let mut may_answer = self.is_asked(from);
+        let mut seen = BTreeSet::new();
+        letter.items.iter().all(|item| match item {
+            Item::Ask(_) => core::mem::replace(&mut may_ask, false),
+            Item::Given(tasks) => {
+                let mut is_new = |moved: &Moved| {
+                    ShardId::try_of(moved.task.0) == Some(from)
+                        && !self.guests.contains_key(&moved.task)
+                        && seen.insert(moved.task)
+                };
+                core::mem::replace(&mut may_answer, false) && tasks.iter().all(&mut is_new)
+            }
+            Item::Result { task, .. } | Item::Home(task) => {
+                let is_there = self.away.get(task).is_some_and(|away| away.at == from);
+                is_there && seen.insert(*task)
+            }
+            Item::Cancel(_) | Item::Word(_) => true,
+        })
     }
 
     /// Takes in what happened, and says what is to be done.

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use loxley_api::{JobRequest, Needs, TaskRequest};
+use loxley_api::{ApiError, ErrorCode, JobRequest, Needs, TaskRequest};
 use loxley_cluster::moves::{Action, Input as Move, Item, Kind, MoveLimits, Moved, Moves, Wish};
 use loxley_cluster::rebalancer::{KindLoad, Room, share};
 use loxley_cluster::shard::ShardId;
@@ -32,7 +32,7 @@ use crate::effects::{Effects, Finish};
 use crate::jobs::{GuestTask, Part, Tally};
 use crate::names;
 use crate::snapshot::Guests;
-use crate::state::State;
+use crate::state::{Applied, State};
 
 /// A letter with tasks holds about so many bytes at most, and no task that is larger by itself.
 const LETTER_BYTES_MAX: usize = 4 << 20;
@@ -207,6 +207,13 @@ fn kind_of(skills: &[String], needs: &Needs) -> Kind {
     Kind(text.bytes().fold(0xCBF2_9CE4_8422_2325, hash))
 }
 
+fn impossible() -> ApiError {
+    ApiError::new(
+        ErrorCode::Conflict,
+        "the journal tells of other shards what cannot have happened",
+    )
+}
+
 impl State {
     /// Which shard this is.
     fn shard(&self) -> ShardId {
@@ -232,6 +239,36 @@ impl State {
 
     pub(crate) fn is_guest(&self, task: TaskId) -> bool {
         self.moves().is_some_and(|moves| moves.is_guest(task))
+    }
+
+    /// Takes in what a journal tells of other shards, if it can be.
+    pub(crate) fn follow(
+        &mut self,
+        happened: Move,
+        out: &mut Effects,
+    ) -> Result<Applied, ApiError> {
+        if !self.is_possible(&happened) {
+            return Err(impossible());
+        }
+        self.take_move(happened, out);
+        Ok(Applied::Done)
+    }
+
+    fn is_possible(&self, happened: &Move) -> bool {
+        let nothing_yet = || Moves::new(self.shard(), MoveLimits::default()).is_possible(happened);
+        let can_be = self
+            .moves()
+            .map_or_else(nothing_yet, |moves| moves.is_possible(happened));
+        let is_readable = |item: &Item| match item {
+            Item::Result { body, .. } => postcard::from_bytes::<GuestEnd>(body).is_ok(),
+            Item::Word(word) => postcard::from_bytes::<Word>(word).is_ok(),
+            _ => true,
+        };
+        can_be
+            && match happened {
+                Move::Received(letter) => letter.items.iter().all(is_readable),
+                _ => true,
+            }
     }
 
     /// Takes in what happened between shards, and does what follows from it.
@@ -316,7 +353,23 @@ impl State {
     }
 
     /// Tasks of this shard go to another one that asked for them.
-    pub(crate) fn give_away(&mut self, to: ShardId, tasks: &[TaskId], out: &mut Effects) {
+    pub(crate) fn give_away(
+        &mut self,
+        to: ShardId,
+        tasks: &[TaskId],
+        out: &mut Effects,
+    ) -> Result<Applied, ApiError> {
+        let without_body = |task: &TaskId| Moved {
+            task: *task,
+            body: Vec::new(),
+        };
+        let tasks_alone = tasks.iter().map(without_body).collect();
+        if !self.is_possible(&Move::Given {
+            to,
+            tasks: tasks_alone,
+        }) {
+            return Err(impossible());
+        }
         let mut given = Vec::with_capacity(tasks.len());
         for task in tasks {
             if let Some(body) = self.travelling(*task) {
@@ -325,6 +378,7 @@ impl State {
             }
         }
         self.take_move(Move::Given { to, tasks: given }, out);
+        Ok(Applied::Done)
     }
 
     fn travelling(&self, task: TaskId) -> Option<Vec<u8>> {
@@ -349,11 +403,12 @@ impl State {
 
     /// A task of another shard is to be run here.
     fn admit(&mut self, moved: &Moved, out: &mut Effects) {
-        let task: TravellingTask =
-            postcard::from_bytes(&moved.body).expect("a shard of this cluster wrote it");
-        let (job, spec) = self
-            .put_guest(moved.task, task)
-            .expect("it was accepted at home");
+        let task = postcard::from_bytes::<TravellingTask>(&moved.body).ok();
+        let Some((job, spec)) = task.and_then(|task| self.put_guest(moved.task, task)) else {
+            // Nobody here understands it, as little as a task that no agent can do.
+            self.take_move(Move::GuestUnwanted(moved.task), out);
+            return;
+        };
         self.moving().admitted += 1;
         self.jobs.note_fed(std::slice::from_ref(&spec));
         let tasks = [spec].into();

@@ -268,26 +268,11 @@ impl State {
             }
             Fact::SkillRevoked { agent, skill } => self.revoke_skill(agent, &skill),
             Fact::UserWeightSet { user, weight } => self.set_user_weight(&user, weight),
-            Fact::TasksAsked { donor, wish } => {
-                self.take_move(Move::Asked { donor, wish }, out);
-                Ok(Applied::Done)
-            }
-            Fact::TasksGiven { to, tasks } => {
-                self.give_away(to, &tasks, out);
-                Ok(Applied::Done)
-            }
-            Fact::LetterReceived(letter) => {
-                self.take_move(Move::Received(*letter), out);
-                Ok(Applied::Done)
-            }
-            Fact::LettersRead { by, number } => {
-                self.take_move(Move::Acknowledged { by, number }, out);
-                Ok(Applied::Done)
-            }
-            Fact::LettersSent => {
-                self.take_move(Move::Flush, out);
-                Ok(Applied::Done)
-            }
+            Fact::TasksAsked { donor, wish } => self.follow(Move::Asked { donor, wish }, out),
+            Fact::TasksGiven { to, tasks } => self.give_away(to, &tasks, out),
+            Fact::LetterReceived(letter) => self.follow(Move::Received(*letter), out),
+            Fact::LettersRead { by, number } => self.follow(Move::Acknowledged { by, number }, out),
+            Fact::LettersSent => self.follow(Move::Flush, out),
             Fact::GuestUnwanted(task) => {
                 self.send_home(task, out);
                 Ok(Applied::Done)

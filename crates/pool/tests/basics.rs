@@ -90,6 +90,14 @@ fn loops_take_vectors_arrays_and_inclusive_ranges() {
     assert_eq!(all, (0..=u8::MAX).collect::<Vec<_>>());
     let all = pool.par_map(i8::MIN..=i8::MAX, |n| n);
     assert_eq!(all, (i8::MIN..=i8::MAX).collect::<Vec<_>>());
-    assert_eq!(pool.map_reduce(5..=4_u64, || 0, |n| n, |a, b| a + b), 0);
+    assert_eq!(
+        pool.map_reduce(
+            std::ops::RangeInclusive::new(5_u64, 4),
+            || 0,
+            |n| n,
+            |a, b| a + b
+        ),
+        0
+    );
     assert_eq!(pool.par_map(u64::MAX - 2..=u64::MAX, |n| !n), [2, 1, 0]);
 }

@@ -196,11 +196,13 @@ async fn a_role_can_do_what_it_may_and_nothing_else() {
         "POST /v1/jobs/7/close",
         "DELETE /v1/tasks/7",
         "POST /v1/tasks/7/retry",
+        "POST /v1/what-if",
     ];
     let reads_results = ["POST /v1/ends", "GET /v1/tasks/7/results/{name}"];
     let writes_results = ["PUT /v1/tasks/7/results/{name}"];
     let is_look = |method: &Method, path: &str| {
-        let is_read = *method == Method::GET && path != "/v1/tokens";
+        let is_secret = path == "/v1/tokens" || path.starts_with("/v1/journal");
+        let is_read = *method == Method::GET && !is_secret;
         is_read || path == "/v1/ends" || path.starts_with("/v1/session")
     };
     for role in [Role::Submit, Role::Agent, Role::Read] {
