@@ -28,7 +28,7 @@ use crate::sim::progress_bar;
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// The directory of a journal, the access file of a server on this machine, or postgres://…
+    /// The directory of a journal, the access file of a server, or postgres://…
     #[arg(value_name = "JOURNAL")]
     journal: PathBuf,
     /// Another configuration, from a YAML file.
