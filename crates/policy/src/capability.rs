@@ -1,6 +1,7 @@
 //! Who can do what: remembered for each class of task, and for each cohort of agents.
 
 use alloc::collections::BTreeSet;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -9,7 +10,7 @@ use loxley_model::{Priority, Time};
 use crate::agents::Cohort;
 use crate::derived::Derived;
 use crate::facts::Facts;
-use crate::fleet::{Appetite, Fleet};
+use crate::fleet::Fleet;
 use crate::placement::MILLION;
 use crate::refs::{ClassRef, CohortRef, TaskRef};
 use crate::task_classes::{CapabilityClass, TaskClasses, class_bit};
@@ -24,12 +25,18 @@ type InFleetOrder = BTreeSet<(Reverse<Priority>, OrderKey, TaskRef)>;
 #[derive(Debug, Default)]
 pub(crate) struct Capabilities {
     classes: Vec<ClassIndex>,
+    /// By cohort, the classes that its agents can do: one bit each, shared when there are many.
+    appetites: Vec<ClassBits>,
+    /// The generation of cohorts and the number of classes that these were worked out for.
+    appetites_for: (u64, usize),
 }
 
 #[derive(Debug, Default)]
 struct ClassIndex {
     /// Capable cohorts with their share of the skills in millionths, the greatest share first.
     capable: Vec<(CohortRef, i64)>,
+    /// The same shares by cohort: nothing for those that cannot do it.
+    shares: Vec<u32>,
     /// When that was worked out, and for which generation of cohorts.
     known: Option<(Time, u64)>,
     /// Tasks that no agent can do: the most urgent first.
@@ -62,15 +69,7 @@ impl Capabilities {
     ) -> &[(CohortRef, i64)] {
         let known = self.at(class);
         if !known.is_fresh(facts, fleet) {
-            let spec = facts.classes.class_at(class);
-            let cohorts = (0..facts.agents.cohorts().len()).map(CohortRef::new);
-            let capable = cohorts
-                .filter_map(|cohort| Some((cohort, capability(spec, cohort, facts, fleet)?)));
-            known.capable = capable.collect();
-            known
-                .capable
-                .sort_by_key(|(cohort, skill_match)| (-skill_match, *cohort));
-            known.known = Some((facts.now, fleet.generation));
+            known.work_out(class, facts, fleet);
         }
         &known.capable
     }
@@ -85,12 +84,34 @@ impl Capabilities {
     ) -> Option<i64> {
         match self.classes.get(class.index()) {
             Some(known) if known.is_fresh(facts, fleet) => {
-                let mut capable = known.capable.iter();
-                let found = capable.find(|(capable, _)| *capable == cohort);
-                found.map(|(_, share)| *share)
+                let share = known.shares[cohort.index()];
+                (share > 0).then_some(i64::from(share))
             }
             _ => capability(facts.classes.class_at(class), cohort, facts, fleet),
         }
+    }
+
+    /// Who can do what, of all classes.
+    pub(crate) fn known(&mut self, facts: &Facts, fleet: &Fleet) -> Known<'_> {
+        let known_for = (fleet.generation, facts.classes.class_count());
+        let remembers = facts.config.performance.cache_capability_matches;
+        if self.appetites_for != known_for || !remembers {
+            // Mostly there are only more classes than before.
+            let mut first = self.appetites_for.1;
+            if self.appetites_for.0 != fleet.generation || !remembers {
+                self.appetites.clear();
+                self.appetites.resize(facts.agents.cohorts().len(), 0);
+                first = 0;
+            }
+            for class in (first..known_for.1).map(ClassRef::new) {
+                self.capable(facts, fleet, class);
+                for (cohort, _) in &self.classes[class.index()].capable {
+                    self.appetites[cohort.index()] |= 1 << class_bit(class);
+                }
+            }
+            self.appetites_for = known_for;
+        }
+        Known(self)
     }
 
     pub(crate) fn hold(&mut self, class: ClassRef, this: &Task, task: TaskRef) {
@@ -131,6 +152,7 @@ impl Capabilities {
             let known = this.classes.get(class.index());
             known.map_or(&none, |known| &known.held).clone()
         };
+        let mut appetites = vec![0; self.appetites.len()];
         for class in (0..facts.classes.class_count()).map(ClassRef::new) {
             if held(self, class) != held(fresh, class) {
                 return Err("held tasks");
@@ -140,13 +162,66 @@ impl Capabilities {
                 if self.share(facts, fleet, class, cohort) != now {
                     return Err("who can do what");
                 }
+                if let Some(appetite) = appetites.get_mut(cohort.index()).filter(|_| now.is_some())
+                {
+                    *appetite |= 1 << class_bit(class);
+                }
             }
+        }
+        let known_for = (fleet.generation, facts.classes.class_count());
+        if self.appetites_for == known_for && self.appetites != appetites {
+            return Err("appetites");
         }
         Ok(())
     }
 }
 
+/// Who can do what, where nothing is behind: only this tells it of all classes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known<'a>(&'a Capabilities);
+
+impl<'a> Known<'a> {
+    /// The classes of task that the agents of a cohort can do: one bit each, shared when there are many.
+    pub(crate) fn appetite(self, cohort: CohortRef) -> ClassBits {
+        self.0.appetites[cohort.index()]
+    }
+
+    pub(crate) fn can_do(self, class: ClassRef, cohort: CohortRef) -> bool {
+        self.0.classes[class.index()].shares[cohort.index()] > 0
+    }
+
+    /// The cohorts that cannot do a class of task, but perhaps one of these classes.
+    pub(crate) fn others_for(
+        self,
+        class: ClassRef,
+        classes: ClassBits,
+    ) -> impl Iterator<Item = CohortRef> + use<'a> {
+        let shares = self.0.classes[class.index()].shares.iter();
+        let cohorts = shares.zip(&self.0.appetites).enumerate();
+        let others =
+            cohorts.filter(move |(_, (share, appetite))| **share == 0 && **appetite & classes != 0);
+        others.map(|(at, _)| CohortRef::new(at))
+    }
+}
+
 impl ClassIndex {
+    fn work_out(&mut self, class: ClassRef, facts: &Facts, fleet: &Fleet) {
+        let spec = facts.classes.class_at(class);
+        let cohorts = facts.agents.cohorts().len();
+        self.capable.clear();
+        self.shares.clear();
+        self.shares.resize(cohorts, 0);
+        for cohort in (0..cohorts).map(CohortRef::new) {
+            if let Some(share) = capability(spec, cohort, facts, fleet) {
+                self.capable.push((cohort, share));
+                self.shares[cohort.index()] = share as u32;
+            }
+        }
+        self.capable
+            .sort_by_key(|(cohort, skill_match)| (-skill_match, *cohort));
+        self.known = Some((facts.now, fleet.generation));
+    }
+
     fn is_fresh(&self, facts: &Facts, fleet: &Fleet) -> bool {
         let rules = &facts.config.performance;
         rules.cache_capability_matches
@@ -159,38 +234,13 @@ impl ClassIndex {
 impl Derived {
     /// The classes of task that the agents of a cohort can do.
     pub(crate) fn appetite(&mut self, facts: &Facts, cohort: CohortRef) -> ClassBits {
-        let known_for = (self.fleet.generation, facts.classes.class_count());
-        let memo = &self.fleet.cohort(cohort).appetite;
-        if facts.config.performance.cache_capability_matches && memo.known_for == known_for {
-            return memo.bits;
-        }
-        let mut appetite = Appetite {
-            known_for,
-            ..Appetite::default()
-        };
-        for class in (0..known_for.1).map(ClassRef::new) {
-            self.capabilities.capable(facts, &self.fleet, class);
-            let share = self.capabilities.share(facts, &self.fleet, class, cohort);
-            appetite.capable.push(share.is_some());
-            appetite.bits |= ClassBits::from(share.is_some()) << class_bit(class);
-        }
-        let bits = appetite.bits;
-        self.fleet.set_appetite(cohort, appetite);
-        bits
+        self.capabilities.known(facts, &self.fleet).appetite(cohort)
     }
 }
 
 impl Scheduler {
     /// Whether the agents of a cohort can do tasks of a class.
     pub(crate) fn is_capable(&self, class: ClassRef, cohort: CohortRef) -> bool {
-        let known_for = (
-            self.derived.fleet.generation,
-            self.facts.classes.class_count(),
-        );
-        let memo = &self.derived.fleet.cohort(cohort).appetite;
-        if self.facts.config.performance.cache_capability_matches && memo.known_for == known_for {
-            return memo.capable[class.index()];
-        }
         let known = &self.derived.capabilities;
         let share = known.share(&self.facts, &self.derived.fleet, class, cohort);
         share.is_some()

@@ -12,6 +12,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
+use core::ops::Deref;
 
 use loxley_model::{AgentId, Dispatch, Lease, Resources, SkillSet, ZoneId};
 use smallvec::SmallVec;
@@ -25,7 +26,7 @@ use crate::positions::Positions;
 use crate::queue::Queue;
 use crate::refs::{AgentRef, CohortRef, TaskRef};
 use crate::tasks::State;
-use crate::tournament::{ABSENT, ClassBits, Loot, Ranking, Victims};
+use crate::tournament::{ABSENT, Loot, Ranking, Victims};
 
 /// What an agent has. What is needed for every task comes first.
 #[derive(Debug, Default)]
@@ -55,6 +56,8 @@ pub(crate) struct Hand {
     pub(crate) zone: Option<ZoneId>,
     /// Whether it is about to be looked at.
     pub(crate) is_marked: bool,
+    /// Which group of its cohort it probably is in: others may have come before it.
+    group: u16,
     /// How many of the first ones in hand are gone.
     gone: u32,
     /// Everything it holds a lease for, in the order of the leases.
@@ -206,7 +209,6 @@ pub(crate) struct CohortIndex {
     groups: Vec<AgentGroup>,
     /// What placement asks of them, close together.
     heads: Vec<GroupHead>,
-    pub(crate) appetite: Appetite,
 }
 
 /// Those agents of a cohort that are in one zone and about equally fast: all of them, where nobody says a zone and speeds do
@@ -215,6 +217,12 @@ pub(crate) struct CohortIndex {
 pub(crate) struct GroupRef {
     pub(crate) cohort: CohortRef,
     at: usize,
+}
+
+impl GroupRef {
+    pub(crate) fn first_of(cohort: CohortRef) -> Self {
+        Self { cohort, at: 0 }
+    }
 }
 
 /// The indexes over these. Positions are those of the cohort.
@@ -232,17 +240,6 @@ struct AgentGroup {
     roomy: Positions,
     /// Who of these has a free slot.
     idle: Positions,
-}
-
-/// Which classes of task the agents of a cohort can do.
-#[derive(Debug, Default)]
-pub(crate) struct Appetite {
-    /// The generation of cohorts and the number of classes it was worked out for.
-    pub(crate) known_for: (u64, usize),
-    /// For each class, whether they can.
-    pub(crate) capable: Vec<bool>,
-    /// The same as bits, shared when there are many classes.
-    pub(crate) bits: ClassBits,
 }
 
 /// What placement asks of a group for every task.
@@ -263,6 +260,13 @@ impl GroupHead {
     }
 }
 
+/// The agent of a cohort that is best placed for another task.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct BestPlaced {
+    pub(crate) agent: AgentRef,
+    pub(crate) queue_len: u32,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Fleet {
     by_id: Paged<AgentRef>,
@@ -272,6 +276,8 @@ pub(crate) struct Fleet {
     cohorts: Vec<CohortIndex>,
     /// The best keys of the cohorts, close together: these are asked for every task.
     best: Ranking,
+    /// By cohort, who has the best key; nothing until somebody asks.
+    best_placed: Vec<Option<BestPlaced>>,
     /// No group is faster than this; perhaps one was, of which all agents have left.
     fastest: Pace,
     paces: PaceCounts,
@@ -340,26 +346,10 @@ impl Fleet {
     }
 
     /// The queue of a victim, and what matters of the thief; never the same agent.
-    pub(crate) fn robbing(
-        &mut self,
-        victim: AgentRef,
-        thief: AgentRef,
-        cohort: CohortRef,
-    ) -> (&mut Queue, &Hand, &Appetite) {
+    pub(crate) fn robbing(&mut self, victim: AgentRef, thief: AgentRef) -> (&mut Queue, &Hand) {
         let both = self.hands.get_disjoint_mut([victim.index(), thief.index()]);
         let [victim, thief] = both.expect("nobody robs itself");
-        let appetite = &self.cohorts[cohort.index()].appetite;
-        (&mut victim.queue, thief, appetite)
-    }
-
-    /// The queue of an agent, and what the agents of a cohort can do.
-    pub(crate) fn queue_and_appetite(
-        &mut self,
-        agent: AgentRef,
-        cohort: CohortRef,
-    ) -> (&mut Queue, &Appetite) {
-        let queue = &mut self.hands[agent.index()].queue;
-        (queue, &self.cohorts[cohort.index()].appetite)
+        (&mut victim.queue, thief)
     }
 
     /// The rules have changed: whatever was worked out by them is outdated.
@@ -488,6 +478,7 @@ impl Fleet {
         self.cohort_of.insert(key, cohort);
         self.cohorts.push(CohortIndex::default());
         self.best.set(cohort.index(), ABSENT);
+        self.best_placed.push(None);
     }
 
     pub(crate) fn enter_cohort(&mut self, agent: AgentRef, cohort: CohortRef) {
@@ -521,14 +512,31 @@ impl Fleet {
 
     /// The agents of a cohort that are as fast as this one and in its zone, of which there may be none yet.
     fn group_of(&mut self, agent: AgentRef, cohort: CohortRef) -> GroupRef {
-        let Hand { pace, zone, .. } = self.hands[agent.index()];
+        let Hand {
+            pace, zone, group, ..
+        } = self.hands[agent.index()];
+        let groups = &self.cohorts[cohort.index()].groups;
+        let is_known = groups
+            .get(usize::from(group))
+            .is_some_and(|group| (group.pace, group.zone) == (pace, zone));
+        let at = match is_known {
+            true => usize::from(group),
+            false => self.find_group(agent, cohort, (Reverse(pace), zone)),
+        };
+        GroupRef { cohort, at }
+    }
+
+    fn find_group(
+        &mut self,
+        agent: AgentRef,
+        cohort: CohortRef,
+        (pace, zone): (Reverse<Pace>, Option<ZoneId>),
+    ) -> usize {
         let CohortIndex { groups, heads, .. } = &mut self.cohorts[cohort.index()];
         let key = |group: &AgentGroup| (Reverse(group.pace), group.zone);
-        let at = groups.partition_point(|group| key(group) < (Reverse(pace), zone));
-        if groups
-            .get(at)
-            .is_none_or(|group| key(group) != (Reverse(pace), zone))
-        {
+        let found = groups.binary_search_by_key(&(pace, zone), key);
+        let at = found.unwrap_or_else(|at| {
+            let Reverse(pace) = pace;
             let group = AgentGroup {
                 pace,
                 zone,
@@ -540,10 +548,12 @@ impl Fleet {
                 uneven: 0,
             };
             heads.insert(at, head);
-            self.fastest = self.fastest.max(pace);
             groups.insert(at, group);
-        }
-        GroupRef { cohort, at }
+            self.fastest = self.fastest.max(pace);
+            at
+        });
+        self.hands[agent.index()].group = u16::try_from(at).unwrap_or(u16::MAX);
+        at
     }
 
     fn group_mut(&mut self, group: GroupRef) -> &mut AgentGroup {
@@ -573,12 +583,6 @@ impl Fleet {
         cohorts.flat_map(|cohort| self.groups(cohort)).collect()
     }
 
-    /// The same with what placement asks of them, for whoever has just asked for the best keys.
-    pub(crate) fn heads(&self, cohort: CohortRef) -> impl Iterator<Item = (GroupRef, &GroupHead)> {
-        let heads = self.cohorts[cohort.index()].heads.iter().enumerate();
-        heads.map(move |(at, head)| (GroupRef { cohort, at }, head))
-    }
-
     /// How long the fastest agents take for what takes one of speed 1 one second; no agent takes less.
     pub(crate) fn least_slowness(&self) -> f64 {
         1.0 / self.fastest.speed()
@@ -590,10 +594,6 @@ impl Fleet {
 
     pub(crate) fn cohort(&self, cohort: CohortRef) -> &CohortIndex {
         &self.cohorts[cohort.index()]
-    }
-
-    pub(crate) fn set_appetite(&mut self, cohort: CohortRef, appetite: Appetite) {
-        self.cohorts[cohort.index()].appetite = appetite;
     }
 
     // The indexes.
@@ -610,19 +610,13 @@ impl Fleet {
         None
     }
 
-    /// The best key of each cohort, and of all.
+    /// Who is best placed.
     #[inline]
-    pub(crate) fn best_keys(&mut self, facts: &Facts) -> &Ranking {
+    pub(crate) fn ranked(&mut self, facts: &Facts) -> Ranked<'_> {
         if !self.behind[Index::Ranking as usize].is_empty() {
             self.update_rankings(facts);
         }
-        &self.best
-    }
-
-    /// The same for whoever has just asked for it.
-    pub(crate) fn known_best_keys(&self) -> &Ranking {
-        debug_assert!(self.behind[Index::Ranking as usize].is_empty());
-        &self.best
+        Ranked(self)
     }
 
     fn update_rankings(&mut self, facts: &Facts) {
@@ -634,31 +628,22 @@ impl Fleet {
         }
     }
 
-    /// The agents of a group by how well they are placed, for whoever has just asked for the best keys: nothing is
-    /// behind.
-    pub(crate) fn ranking(&self, group: GroupRef) -> &Ranking {
-        debug_assert!(self.behind[Index::Ranking as usize].is_empty());
-        &self.cohorts[group.cohort.index()].groups[group.at].ranking
-    }
-
-    /// Whether an agent is of this cohort and takes part in the rankings.
-    pub(crate) fn takes_part(&self, facts: &Facts, agent: AgentRef, cohort: CohortRef) -> bool {
-        let this = &facts.agents[agent];
-        let Hand { pace, zone, .. } = *self.hand(agent);
-        let mut groups = self.cohorts[cohort.index()].groups.iter();
-        this.cohort == cohort
-            && groups.any(|group| {
-                (group.pace, group.zone) == (pace, zone)
-                    && group.ranking.key(this.position as usize) != ABSENT
-            })
-    }
-
     /// The agent of a cohort that is best placed.
-    pub(crate) fn best_of(&mut self, facts: &Facts, cohort: CohortRef) -> Option<AgentRef> {
-        let best = self.best_keys(facts).key(cohort.index());
+    #[inline]
+    pub(crate) fn best_of(&mut self, facts: &Facts, cohort: CohortRef) -> Option<BestPlaced> {
+        self.ranked(facts);
+        let known = self.best_placed[cohort.index()];
+        known.or_else(|| self.find_best_of(facts, cohort))
+    }
+
+    fn find_best_of(&mut self, facts: &Facts, cohort: CohortRef) -> Option<BestPlaced> {
+        let best = self.best.key(cohort.index());
         let mut groups = self.cohorts[cohort.index()].groups.iter();
         let group = groups.find(|group| group.ranking.best_key() == best)?;
-        facts.agents.cohort(cohort).members[group.ranking.best()?]
+        let agent = facts.agents.cohort(cohort).members[group.ranking.best()?]?;
+        let queue_len = self.hand(agent).queue.len();
+        self.best_placed[cohort.index()] = Some(BestPlaced { agent, queue_len });
+        self.best_placed[cohort.index()]
     }
 
     /// How well an agent is placed for another task.
@@ -672,7 +657,7 @@ impl Fleet {
 
     /// Lets an agent take no part in the rankings until it is next looked at.
     pub(crate) fn hide(&mut self, facts: &Facts, agent: AgentRef) {
-        self.best_keys(facts);
+        self.ranked(facts);
         let this = &facts.agents[agent];
         let group = self.group_of(agent, this.cohort);
         self.set_key(group, this.position as usize, ABSENT);
@@ -680,6 +665,7 @@ impl Fleet {
 
     fn set_key(&mut self, group: GroupRef, position: usize, key: i64) {
         let cohort = group.cohort.index();
+        self.best_placed[cohort] = None;
         let CohortIndex { groups, heads, .. } = &mut self.cohorts[cohort];
         let ranking = &mut groups[group.at].ranking;
         ranking.set(position, key);
@@ -790,7 +776,7 @@ impl Fleet {
     /// Whether this is what follows from the facts: what `fresh`, which was just worked out, says.
     pub(crate) fn agrees(&mut self, facts: &Facts, fresh: &mut Self) -> Result<(), &'static str> {
         for fleet in [&mut *self, &mut *fresh] {
-            fleet.best_keys(facts);
+            fleet.ranked(facts);
             fleet.update_room(facts);
             for group in fleet.all_groups() {
                 fleet.victims(facts, group);
@@ -805,6 +791,11 @@ impl Fleet {
         }
         if !self.by_id.iter().eq(fresh.by_id.iter()) || self.cohort_of != fresh.cohort_of {
             return Err("tables of agents");
+        }
+        for cohort in (0..self.cohorts.len()).map(CohortRef::new) {
+            if self.best_of(facts, cohort) != fresh.best_of(facts, cohort) {
+                return Err("who is best placed");
+            }
         }
         for (agent, this) in facts.agents.iter() {
             let (hand, other) = (self.hand(agent), fresh.hand(agent));
@@ -853,6 +844,51 @@ impl Fleet {
             }
         }
         Ok(())
+    }
+}
+
+/// A fleet whose rankings are up to date: only this tells them, so nobody can forget to ask for that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ranked<'a>(&'a Fleet);
+
+impl Deref for Ranked<'_> {
+    type Target = Fleet;
+
+    fn deref(&self) -> &Fleet {
+        self.0
+    }
+}
+
+impl<'a> Ranked<'a> {
+    /// The best key of each cohort, and of all.
+    pub(crate) fn best_keys(self) -> &'a Ranking {
+        &self.0.best
+    }
+
+    /// The agents of a group by how well they are placed.
+    pub(crate) fn ranking(self, group: GroupRef) -> &'a Ranking {
+        &self.0.cohorts[group.cohort.index()].groups[group.at].ranking
+    }
+
+    /// What placement asks of the groups of a cohort, the fastest first.
+    pub(crate) fn heads(
+        self,
+        cohort: CohortRef,
+    ) -> impl Iterator<Item = (GroupRef, &'a GroupHead)> {
+        let heads = self.0.cohorts[cohort.index()].heads.iter().enumerate();
+        heads.map(move |(at, head)| (GroupRef { cohort, at }, head))
+    }
+
+    /// Whether an agent is of this cohort and takes part in the rankings.
+    pub(crate) fn takes_part(self, facts: &Facts, agent: AgentRef, cohort: CohortRef) -> bool {
+        let this = &facts.agents[agent];
+        let Hand { pace, zone, .. } = *self.hand(agent);
+        let mut groups = self.0.cohorts[cohort.index()].groups.iter();
+        this.cohort == cohort
+            && groups.any(|group| {
+                (group.pace, group.zone) == (pace, zone)
+                    && group.ranking.key(this.position as usize) != ABSENT
+            })
     }
 }
 

@@ -10,7 +10,7 @@ use crate::config::Capabilities;
 use crate::derived::Derived;
 use crate::facts::Facts;
 use crate::faster::expected_wait;
-use crate::fleet::{Change, Fleet, GroupRef, Hand};
+use crate::fleet::{Change, GroupRef, Hand, Ranked};
 use crate::promising::{Promising, PromisingGroup};
 use crate::refs::{AgentRef, ClassRef, CohortRef, KindRef, TaskRef};
 use crate::scheduler::report;
@@ -144,7 +144,7 @@ impl Scheduler {
             ..
         } = &mut self.derived;
         let capable = capabilities.capable(&self.facts, fleet, class);
-        fleet.best_keys(&self.facts);
+        let fleet = fleet.ranked(&self.facts);
         let mut errand = Errand::new(&self.facts, fleet, task, class);
         // Where a score decides, agents of all speeds are in one group.
         (errand.looks, errand.of_each, errand.alike) = (LOOKS_MAX, CANDIDATES, false);
@@ -185,7 +185,7 @@ impl Scheduler {
             ..
         } = &mut self.derived;
         let capable = capabilities.capable(&self.facts, fleet, class);
-        let best = fleet.best_keys(&self.facts);
+        let best = fleet.ranked(&self.facts).best_keys();
         let ceiling = best.best_key();
         if ceiling == ABSENT {
             return None;
@@ -205,7 +205,10 @@ impl Scheduler {
         }
         let (agent, score) = match self.best_at_kind(task, class) {
             Some(best) => best,
-            None => (self.derived.fleet.best_of(&self.facts, cohort?)?, score),
+            None => (
+                self.derived.fleet.best_of(&self.facts, cohort?)?.agent,
+                score,
+            ),
         };
         let mut best = (score, agent);
         if let Some(locality) = self.facts.tasks[task].locality() {
@@ -235,8 +238,7 @@ impl Scheduler {
         let bonus = (bonus * MILLION as f64) as i64;
         let kind = self.facts.tasks[task].kind;
         let capable = self.capable(class).to_vec();
-        self.derived.fleet.best_keys(&self.facts);
-        let fleet = &self.derived.fleet;
+        let fleet = self.derived.fleet.ranked(&self.facts);
         let mut best: Option<(AgentRef, i64)> = None;
         for (cohort, skill_match) in capable {
             let members = &self.facts.agents.cohort(cohort).members;
@@ -249,7 +251,7 @@ impl Scheduler {
                     continue;
                 };
                 let agent = members[position].expect("only members are ranked");
-                let history = self.history_at_kind(kind, agent);
+                let history = self.facts.history_at_kind(kind, agent);
                 let score = skill_match + ranking.best_key() + history + bonus;
                 if best.is_none_or(|(_, other)| score > other) {
                     best = Some((agent, score));
@@ -273,19 +275,9 @@ impl Scheduler {
         let skill_match = known.share(&self.facts, fleet, class, cohort)?;
         let key = fleet.ranking_key(&self.facts, holder);
         let bonus = (self.facts.config.capabilities.locality_bonus * MILLION as f64) as i64;
-        let history = self.history_at_kind(self.facts.tasks[task].kind, holder);
+        let kind = self.facts.tasks[task].kind;
+        let history = self.facts.history_at_kind(kind, holder);
         (key != ABSENT).then(|| (holder, skill_match + key + history + bonus))
-    }
-
-    /// What it adds to the score of an agent that it does better at a kind of work than at everything; less than nothing
-    /// if it does worse.
-    fn history_at_kind(&self, kind: KindRef, agent: AgentRef) -> i64 {
-        let rules = &self.facts.config.capabilities;
-        let as_a_whole = self.facts.agents[agent].record.success_rate();
-        let success = self.facts.success_at(kind, agent, as_a_whole);
-        let success = success.filter(|_| rules.consider_history);
-        let score = |rate: f64| (rate * rules.history_weight * MILLION as f64) as i64;
-        success.map_or(0, |success| score(success) - score(as_a_whole))
     }
 
     /// Who has the highest score, where some agents are known to do better or worse at this kind of work than at
@@ -298,8 +290,8 @@ impl Scheduler {
         }
         let listed: Vec<AgentRef> = outcomes.agents(&self.facts.agents).collect();
         let capable = self.capable(class).to_vec();
-        self.derived.fleet.best_keys(&self.facts);
-        let (facts, fleet) = (&self.facts, &self.derived.fleet);
+        let facts = &self.facts;
+        let fleet = self.derived.fleet.ranked(facts);
         let mut best: Option<(i64, AgentRef)> = None;
         let mut compare = |score: i64, agent: AgentRef| {
             if best.is_none_or(|(other, _)| score > other) {
@@ -325,7 +317,7 @@ impl Scheduler {
             if let Some((_, skill_match)) = found
                 && fleet.takes_part(facts, agent, cohort)
             {
-                let key = fleet.ranking_key(facts, agent) + self.history_at_kind(kind, agent);
+                let key = fleet.ranking_key(facts, agent) + facts.history_at_kind(kind, agent);
                 compare(skill_match + key, agent);
             }
         }
@@ -341,12 +333,12 @@ impl Scheduler {
             ..
         } = &mut self.derived;
         let capable = capabilities.capable(&self.facts, fleet, class);
-        fleet.best_keys(&self.facts);
+        let fleet = fleet.ranked(&self.facts);
         let mut errand = Errand::new(&self.facts, fleet, task, class);
         errand.ask_holder(capable);
         errand.ask_listed(capable);
         let promising = fleet.promising(errand.cost, capable, errand.looks as usize);
-        match promising.first() {
+        match promising.groups().first() {
             Some(first) if errand.trusts(&promising) => errand.take_best_of(first),
             _ => errand.ask_promising(&promising),
         }
@@ -375,9 +367,8 @@ impl Scheduler {
                 fleet,
                 ..
             } = &mut self.derived;
-            fleet.best_keys(&self.facts);
             let capable = capabilities.capable(&self.facts, fleet, class);
-            let best = fleet.best_keys(&self.facts);
+            let best = fleet.ranked(&self.facts).best_keys();
             let anybody = capable
                 .iter()
                 .any(|(cohort, _)| best.key(cohort.index()) != ABSENT);
@@ -403,6 +394,19 @@ impl Scheduler {
     }
 }
 
+impl Facts {
+    /// What it adds to the score of an agent that it does better at a kind of work than at everything; less than nothing
+    /// if it does worse.
+    fn history_at_kind(&self, kind: KindRef, agent: AgentRef) -> i64 {
+        let rules = &self.config.capabilities;
+        let as_a_whole = self.agents[agent].record.success_rate();
+        let success = self.success_at(kind, agent, as_a_whole);
+        let success = success.filter(|_| rules.consider_history);
+        let score = |rate: f64| (rate * rules.history_weight * MILLION as f64) as i64;
+        success.map_or(0, |success| score(success) - score(as_a_whole))
+    }
+}
+
 /// How long the queues of a group are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Queues {
@@ -415,7 +419,7 @@ enum Queues {
 /// A task that goes to whoever is expected to finish it first.
 struct Errand<'a> {
     facts: &'a Facts,
-    fleet: &'a Fleet,
+    fleet: Ranked<'a>,
     task: TaskRef,
     cost: Span,
     skills: &'a SkillSet,
@@ -436,7 +440,7 @@ struct Errand<'a> {
 }
 
 impl<'a> Errand<'a> {
-    fn new(facts: &'a Facts, fleet: &'a Fleet, task: TaskRef, class: ClassRef) -> Self {
+    fn new(facts: &'a Facts, fleet: Ranked<'a>, task: TaskRef, class: ClassRef) -> Self {
         let (this, many) = (&facts.tasks[task], fleet.len() > FEW_AGENTS);
         let data = this.locality().map(|locality| {
             let holder = facts.locations.get(&locality.key);
@@ -494,7 +498,7 @@ impl<'a> Errand<'a> {
         self.of_many
             && self.data.is_none()
             && !self.knows_kind
-            && promising.iter().all(|group| !group.is_uneven)
+            && promising.groups().iter().all(|group| !group.is_uneven)
     }
 
     /// Takes the best placed of a group, by what its index tells.
@@ -507,8 +511,9 @@ impl<'a> Errand<'a> {
 
     /// Asks the best placed of each group, the most promising first.
     fn ask_promising(&mut self, promising: &Promising) {
+        let promising = promising.groups();
         let are_known = promising.iter().all(|group| !group.is_uneven);
-        for group in promising.iter() {
+        for group in promising {
             let is_late = self.best.is_some_and(|(finish, _)| group.run >= finish);
             if self.looks == 0 || (is_late && !group.is_uneven) {
                 continue; // Nobody there would be done earlier, even if it could begin at once.

@@ -5,9 +5,8 @@
 //! them, agents are looked into.
 
 use loxley_model::Span;
-use smallvec::SmallVec;
 
-use crate::fleet::{Fleet, GroupRef};
+use crate::fleet::{GroupRef, Ranked};
 use crate::placement::MILLION;
 use crate::refs::CohortRef;
 use crate::tournament::ABSENT;
@@ -30,20 +29,70 @@ pub(crate) struct PromisingGroup {
 }
 
 /// The groups with the earliest estimates, in order.
-pub(crate) type Promising = SmallVec<[PromisingGroup; GROUPS_MAX]>;
+#[derive(Debug)]
+pub(crate) struct Promising {
+    groups: [PromisingGroup; GROUPS_MAX],
+    len: usize,
+    wanted: usize,
+}
 
-impl Fleet {
-    /// The groups of these cohorts whose agents seem to finish first a task that costs so much, as many as are wanted,
-    /// for whoever has just asked for the best keys.
+impl Promising {
+    fn new(wanted: usize) -> Self {
+        let nobody = PromisingGroup {
+            estimate: Span::MAX,
+            run: Span::MAX,
+            at: GroupRef::first_of(CohortRef::new(0)),
+            skill_match: 0,
+            is_uneven: false,
+        };
+        Self {
+            groups: [nobody; GROUPS_MAX],
+            len: 0,
+            wanted: wanted.clamp(1, GROUPS_MAX),
+        }
+    }
+
+    pub(crate) fn groups(&self) -> &[PromisingGroup] {
+        &self.groups[..self.len]
+    }
+
+    /// Whether a group with this estimate is among them.
+    fn admits(&self, estimate: Span) -> bool {
+        self.len < self.wanted || estimate < self.groups[self.wanted - 1].estimate
+    }
+
+    /// Takes in a group that is among them. Of equal ones, the first stays the first.
+    fn insert(&mut self, group: PromisingGroup) {
+        let mut at = self.len.min(self.wanted - 1);
+        self.len = at + 1;
+        while at > 0 && self.groups[at - 1].estimate > group.estimate {
+            self.groups[at] = self.groups[at - 1];
+            at -= 1;
+        }
+        self.groups[at] = group;
+    }
+
+    /// The greatest key with which nobody who runs a task for `shortest` or longer is earlier than these.
+    fn floor(&self, shortest: Span) -> i64 {
+        if self.len < self.wanted {
+            return ABSENT;
+        }
+        let latest = self.groups[self.wanted - 1].estimate;
+        let slack = latest.0.saturating_sub(shortest.0);
+        i64::try_from(slack).map_or(ABSENT, |slack| -slack)
+    }
+}
+
+impl Ranked<'_> {
+    /// The groups of these cohorts whose agents seem to finish first a task that costs so much, as many as are wanted.
     pub(crate) fn promising(
-        &self,
+        self,
         cost: Span,
         capable: &[(CohortRef, i64)],
         wanted: usize,
     ) -> Promising {
-        let wanted = wanted.clamp(1, GROUPS_MAX);
-        let mut found = Promising::new();
-        let best = self.known_best_keys();
+        let mut found = Promising::new(wanted);
+        let best = self.best_keys();
         let (keys, ceiling) = (best.keys(), best.best_key());
         if ceiling == ABSENT {
             return found;
@@ -57,7 +106,7 @@ impl Fleet {
                 share = *skill_match;
                 cost_here = cost.0 as f64 * (MILLION as f64 / share as f64);
                 shortest = Span((cost_here * self.least_slowness()) as u64);
-                floor = floor_of(&found, wanted, shortest);
+                floor = found.floor(shortest);
                 // The greatest shares come first: nobody further on is better.
                 if ceiling <= floor {
                     break;
@@ -67,53 +116,25 @@ impl Fleet {
                 continue;
             }
             for (at, group) in self.heads(*cohort) {
-                if group.key == ABSENT {
+                if group.key <= floor {
                     continue;
                 }
                 let run = Span((cost_here * group.slowness) as u64);
-                let estimate = finish(group.key, run);
-                if found.len() == wanted && found[wanted - 1].estimate <= estimate {
+                // A key is how long the best placed of them has to do.
+                let estimate = Span(group.key.unsigned_abs()).saturating_add(run);
+                if !found.admits(estimate) {
                     continue;
                 }
-                let entry = PromisingGroup {
+                found.insert(PromisingGroup {
                     estimate,
                     run,
                     at,
                     skill_match: *skill_match,
                     is_uneven: group.is_uneven(),
-                };
-                insert(&mut found, entry, wanted);
-                floor = floor_of(&found, wanted, shortest);
+                });
+                floor = found.floor(shortest);
             }
         }
         found
     }
-}
-
-/// The greatest key with which nobody who runs a task for `shortest` or longer is earlier than the groups that were found.
-fn floor_of(found: &Promising, wanted: usize, shortest: Span) -> i64 {
-    match found.last() {
-        Some(latest) if found.len() == wanted => {
-            let slack = latest.estimate.0.saturating_sub(shortest.0);
-            i64::try_from(slack).map_or(ABSENT, |slack| -slack)
-        }
-        _ => ABSENT,
-    }
-}
-
-/// When somebody with this key, which is how long it has to do, would have finished what runs so long.
-fn finish(key: i64, run: Span) -> Span {
-    Span(key.unsigned_abs()).saturating_add(run)
-}
-
-fn insert(found: &mut Promising, entry: PromisingGroup, wanted: usize) {
-    let at = found
-        .iter()
-        .rposition(|other| other.estimate <= entry.estimate);
-    let at = at.map_or(0, |before| before + 1);
-    if at == wanted {
-        return;
-    }
-    found.truncate(wanted - 1);
-    found.insert(at, entry);
 }

@@ -5,11 +5,13 @@
 //! makes room for itself when it comes to a busy agent: one that others can do moves to the shortest
 //! queue of those others. Nobody waits longer for it, and every queue stays in order.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use loxley_model::ZoneId;
 
+use crate::derived::Derived;
 use crate::refs::{AgentRef, ClassRef, CohortRef, TaskRef};
 use crate::scheduler::report;
 use crate::tournament::ABSENT;
@@ -53,12 +55,18 @@ impl Scheduler {
 
     /// What may be taken from the queue of `busy` by agents of a cohort.
     fn movable(&mut self, busy: AgentRef, cohort: CohortRef) -> Option<TaskRef> {
-        self.derived.appetite(&self.facts, cohort);
         let (order, facts) = (self.steal_order(), &self.facts);
-        let (queue, appetite) = self.derived.fleet.queue_and_appetite(busy, cohort);
+        let Derived {
+            capabilities,
+            fleet,
+            ..
+        } = &mut self.derived;
+        let known = capabilities.known(facts, fleet);
+        let queue = &mut fleet.look(busy).queue;
         let sort_of = |task: &_| facts.sort_of(task);
         queue.loot(&facts.tasks, order, &sort_of, &mut |class| {
-            appetite.capable[facts.classes.admission_class(class).capability.index()]
+            let class = facts.classes.admission_class(class).capability;
+            known.can_do(class, cohort)
         })
     }
 
@@ -88,7 +96,7 @@ impl Scheduler {
             return false;
         }
         let by_chance = 1 + len / 16;
-        let best = self.derived.fleet.best_keys(&self.facts);
+        let best = self.derived.fleet.ranked(&self.facts).best_keys();
         let (best, best_key) = (best.best().map(CohortRef::new), best.best_key());
         if self.facts.config.capabilities.matching_strategy == Matching::EarliestFinish {
             // Keys are how long agents have to do: the same in time, with what its tasks take for one of them.
@@ -101,7 +109,7 @@ impl Scheduler {
             return false;
         }
         let best = best.and_then(|cohort| self.derived.fleet.best_of(&self.facts, cohort));
-        let shortest = best.map_or(len, |best| self.queue_at(best));
+        let shortest = best.map_or(len, |best| best.queue_len);
         len.saturating_sub(shortest) > by_chance
     }
 
@@ -112,34 +120,33 @@ impl Scheduler {
         class: ClassRef,
         busy: AgentRef,
     ) -> Option<(TaskRef, AgentRef)> {
+        let Derived {
+            capabilities,
+            fleet,
+            ..
+        } = &mut self.derived;
         let cohorts = self.facts.agents.cohorts().len();
-        if self.capable(class).len() == cohorts {
+        if capabilities.capable(&self.facts, fleet, class).len() == cohorts {
             return None; // Everybody can do it.
         }
-        let protected_from = self.facts.config.protected_from();
-        let queue = &self.derived.fleet.hand(busy).queue;
-        let (classes, mut shorter_than) = (queue.free_classes(protected_from), queue.len() - 1);
-        let mut chosen = None;
-        for cohort in (0..cohorts).map(CohortRef::new) {
-            // What is known of the whole cohort comes first: mostly that is enough.
-            if self.is_capable(class, cohort)
-                || self.derived.appetite(&self.facts, cohort) & classes == 0
+        let known = capabilities.known(&self.facts, fleet);
+        let queue = &fleet.hand(busy).queue;
+        let classes = queue.free_classes(self.facts.config.protected_from());
+        let shorter_than = queue.len() - 1;
+        let mut shorter = Vec::new();
+        for cohort in known.others_for(class, classes) {
+            if let Some(best) = fleet.best_of(&self.facts, cohort)
+                && best.queue_len < shorter_than
             {
-                continue;
-            }
-            let Some(target) = self.derived.fleet.best_of(&self.facts, cohort) else {
-                continue;
-            };
-            let len = self.queue_at(target);
-            if len >= shorter_than {
-                continue;
-            }
-            if let Some(task) = self.movable(busy, cohort) {
-                shorter_than = len;
-                chosen = Some((task, target));
+                shorter.push(Reverse((best.queue_len, cohort, best.agent)));
             }
         }
-        chosen
+        // Mostly the agents with the shortest queue can do something of it.
+        let mut shorter = BinaryHeap::from(shorter);
+        core::iter::from_fn(|| shorter.pop()).find_map(|Reverse((_, cohort, target))| {
+            let task = self.movable(busy, cohort)?;
+            Some((task, target))
+        })
     }
 
     /// The longest queue is many times the shortest, or busy beside an empty one.
@@ -168,7 +175,7 @@ impl Scheduler {
             .iter()
             .map(|(agent, _)| (self.queue_at(agent), agent));
         let mut busy: Vec<_> = lengths.filter(|(len, _)| *len > threshold).collect();
-        busy.sort_by_key(|(len, agent)| (core::cmp::Reverse(*len), *agent));
+        busy.sort_by_key(|(len, agent)| (Reverse(*len), *agent));
         busy.into_iter().map(|(_, agent)| agent).collect()
     }
 
@@ -185,7 +192,7 @@ impl Scheduler {
             }
         }
         for agents in idle.values_mut() {
-            agents.sort_by_key(|agent| (core::cmp::Reverse(self.queue_at(*agent)), *agent));
+            agents.sort_by_key(|agent| (Reverse(self.queue_at(*agent)), *agent));
         }
         idle
     }

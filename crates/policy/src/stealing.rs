@@ -259,20 +259,21 @@ impl Scheduler {
         shares: Shares,
     ) -> Option<TaskRef> {
         let cohort = self.facts.agents[thief].cohort;
-        self.derived.appetite(&self.facts, cohort);
         let Derived {
             fleet,
+            capabilities,
             loads,
             counts,
             ..
         } = &mut self.derived;
         let facts = &self.facts;
         let admission = Admission::new(facts, loads, fleet.total_slots, counts.small, shares);
-        let (queue, hand, appetite) = fleet.robbing(victim, thief, cohort);
+        let known = capabilities.known(facts, fleet);
+        let (queue, hand) = fleet.robbing(victim, thief);
         let sort_of = |task: &_| sort_of(&facts.classes, facts.config.guards.max_moves, task);
         queue.loot(&facts.tasks, order, &sort_of, &mut |class| {
             let capability = facts.classes.admission_class(class).capability;
-            appetite.capable[capability.index()]
+            known.can_do(capability, cohort)
                 && admission
                     .bar_with(&facts.agents[thief], hand, class)
                     .is_none()

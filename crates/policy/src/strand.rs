@@ -6,13 +6,15 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::vec::Vec;
 
 use crate::refs::TaskRef;
 use crate::tasks::{OrderKey, Task, Tasks};
 
 /// So many tasks are passed over before a search is given up.
 const PASSED_OVER_MAX: usize = 32;
+
+/// There is room for so many tasks at least, also when the last one has left.
+const KEPT: usize = 8;
 
 #[derive(Debug)]
 #[repr(C)]
@@ -69,6 +71,10 @@ impl Strand {
         let (key, entry) = (this.key(), Entry::new(task, this));
         if self.last_key < key {
             self.last_key = key;
+            if self.sorted.len() == self.sorted.capacity() {
+                // With a million tasks queued, twice as much room would be several bytes a task that nobody uses.
+                self.sorted.reserve_exact((self.sorted.len() / 8).max(KEPT));
+            }
             self.sorted.push_back(entry);
         } else {
             self.strays.get_or_insert_default().insert((key, entry));
@@ -100,7 +106,6 @@ impl Strand {
 
     /// Forgets what is stale. A little memory is kept for the next task.
     fn become_empty(&mut self) {
-        const KEPT: usize = 8;
         if self.sorted.capacity() > KEPT {
             self.sorted = VecDeque::new();
         }
@@ -158,24 +163,17 @@ impl Strand {
         {
             return Search::Found(entry.task);
         }
-        // Both parts matter further in: their ends are merged.
-        let mut merged: Vec<(OrderKey, Entry)> = Vec::new();
+        // Both parts matter further in.
         let fresh = self.sorted.iter().filter(|entry| is_fresh(tasks, **entry));
-        let keyed = |entry: &Entry| (tasks[entry.task].key(), *entry);
+        let sorted = fresh.map(|entry| (tasks[entry.task].key(), *entry));
         let strays = self.strays().copied();
-        // One more than may be passed over tells that there are more.
-        const ENOUGH: usize = PASSED_OVER_MAX + 2;
         if from_back {
-            merged.extend(fresh.rev().take(ENOUGH).map(keyed));
-            merged.extend(strays.rev().take(ENOUGH));
-            merged.sort_unstable_by_key(|(key, _)| core::cmp::Reverse(*key));
+            let merged = merge(sorted.rev(), strays.rev(), |one, other| one > other);
+            search(tasks, merged, accepts)
         } else {
-            merged.extend(fresh.take(ENOUGH).map(keyed));
-            merged.extend(strays.take(ENOUGH));
-            merged.sort_unstable_by_key(|(key, _)| *key);
+            let merged = merge(sorted, strays, |one, other| one < other);
+            search(tasks, merged, accepts)
         }
-        let merged = merged.into_iter().map(|(_, entry)| entry);
-        search(tasks, merged, accepts)
     }
 
     fn front_entry(&self, tasks: &Tasks) -> Option<Entry> {
@@ -363,6 +361,23 @@ impl<K: Copy + Ord> Strands<K> {
         let firsts: Option<BTreeSet<_>> = firsts.collect();
         firsts.as_ref() == Some(&self.fronts)
     }
+}
+
+/// The entries of two that are in order, in order.
+fn merge(
+    one: impl Iterator<Item = (OrderKey, Entry)>,
+    other: impl Iterator<Item = (OrderKey, Entry)>,
+    comes_first: impl Fn(OrderKey, OrderKey) -> bool,
+) -> impl Iterator<Item = Entry> {
+    let (mut one, mut other) = (one.peekable(), other.peekable());
+    core::iter::from_fn(move || {
+        let is_one = match (one.peek(), other.peek()) {
+            (Some((key, _)), Some((other, _))) => comes_first(*key, *other),
+            (first, _) => first.is_some(),
+        };
+        let next = if is_one { one.next() } else { other.next() };
+        next.map(|(_, entry)| entry)
+    })
 }
 
 fn search(

@@ -256,9 +256,29 @@ impl Scheduler {
     /// what is long and starts last, everybody waits for.
     #[inline(never)]
     fn costs_if_they_differ(&mut self, tasks: &[TaskSpec]) -> Vec<u64> {
-        let costs: Vec<u64> = tasks.iter().map(|task| self.likely_cost(task)).collect();
+        let mut costs: Vec<u64> = tasks.iter().map(|task| self.likely_cost(task)).collect();
         let differ = costs.windows(2).any(|pair| pair[0] != pair[1]);
-        if differ { costs } else { Vec::new() }
+        if !differ {
+            return Vec::new();
+        }
+        let end = self.likely_end(&costs);
+        for (cost, task) in costs.iter_mut().zip(tasks) {
+            if task.deadline.is_some_and(|deadline| deadline < end) {
+                // Not all of them will be in time: the longest first would make many short ones late.
+                *cost = 0;
+            }
+        }
+        costs
+    }
+
+    /// When all that is queued or in hand and tasks of these costs would have ended, if every slot were busy until then.
+    fn likely_end(&self, costs: &[u64]) -> Time {
+        let counts = &self.derived.counts;
+        let before = (counts.queued + counts.leased + counts.started) as f64;
+        let all =
+            before * self.facts.mean_cost + costs.iter().map(|cost| *cost as f64).sum::<f64>();
+        let slots = self.derived.fleet.total_slots.max(1);
+        self.facts.now + Span((all / slots as f64) as u64)
     }
 
     fn accept(

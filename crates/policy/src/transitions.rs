@@ -6,7 +6,8 @@
 //!                          ^ | ^   no agent                          |                         |
 //!                          | | +------------> Held                   | lease ends              |
 //!                          | | <------------                         v                         |
-//!                          | +--- Backoff, Standby, Delegated     Waiting <--------------------+
+//!                          | +--- Backoff, Standby,               Waiting <--------------------+
+//!                          |      Delegated, Away                    |
 //!                          +------------------------------------------'
 //! ```
 //!
