@@ -1,13 +1,13 @@
 //! `par_iter` code as people write it, and what packages that build on rayon do, to be built with rayon's own core
 //! and with ours.
 //!
-//! `rayon-cases one CASE` prints nanoseconds per run of a case; `rayon-cases compare A B [ROUNDS]` runs two builds in
+//! `rayon-cases one CASE` prints nanoseconds per run of a case (median of batches); `rayon-cases compare A B [ROUNDS]` runs two builds in
 //! turns, every case in a process of its own, and prints the median of the ratios within a round.
 
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use indexmap::IndexMap;
@@ -182,6 +182,10 @@ fn main() {
     }
 }
 
+/// How long a case runs in a process, in at least five batches.
+const ENOUGH: Duration = Duration::from_millis(200);
+
+/// The median of batches, in nanoseconds per run.
 fn one(name: &str) -> f64 {
     let number = |n: u32| n.wrapping_mul(2_654_435_761).rotate_left(7);
     let data = Data {
@@ -195,9 +199,16 @@ fn one(name: &str) -> f64 {
     let case = CASES.iter().find(|case| case.0 == name);
     let (_, runs, body) = case.expect("a case of this name");
     body(&data);
-    let start = Instant::now();
-    (0..*runs).for_each(|_| body(&data));
-    start.elapsed().as_nanos() as f64 / f64::from(*runs)
+    // Not one batch: which processors the threads happen to be on at first would decide the short cases.
+    let begun = Instant::now();
+    let mut figures = Vec::new();
+    while figures.len() < 5 || begun.elapsed() < ENOUGH {
+        let start = Instant::now();
+        (0..*runs).for_each(|_| body(&data));
+        figures.push(start.elapsed().as_nanos() as f64 / f64::from(*runs));
+    }
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
 }
 
 fn compare(a: &str, b: &str, rounds: usize) {

@@ -7,13 +7,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::latch::{Latch, Settled};
 use crate::pool::Shared;
 use crate::priority::Priority;
 use crate::sync::whole::{Thread, current, park};
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{Ordering, spin, yield_now};
 use crate::unit::{Header, Kind, UnitRef};
 use crate::unwind::without_unwinding;
 use crate::worker::{Worker, with_current};
+
+/// How often a thread of no pool looks whether its errand is over before it sleeps. Short ones are over before it has
+/// been put to bed, and waking it takes longer than they do.
+const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 64 };
 
 /// A thread that waits for another pool: a worker, which goes on with whatever its own pool has to do,
 /// or a thread of no pool, which sleeps.
@@ -74,7 +79,7 @@ where
         header: Header::new(Errand::<F, R>::run, std::ptr::null(), Kind::Heap),
         closure: UnsafeCell::new(ManuallyDrop::new(body)),
         result: UnsafeCell::new(None),
-        is_over: AtomicBool::new(false),
+        latch: Latch::new(),
         caller: Caller::current(),
     };
     // The pointer is made from the whole errand, so it may be cast back to the whole.
@@ -84,8 +89,7 @@ where
     let unit = unsafe { UnitRef::new(header) };
     shared.scoped_outside.fetch_add(1, Ordering::Relaxed);
     shared.inject(Priority::Normal, unit, || ());
-    let is_over = || errand.is_over.load(Ordering::Acquire);
-    without_unwinding(|| errand.caller.wait(&is_over));
+    without_unwinding(|| errand.wait());
     let result = errand.result.into_inner();
     match result.expect("an errand that is over has a result") {
         Ok(result) => result,
@@ -101,7 +105,7 @@ struct Errand<F, R> {
     closure: UnsafeCell<ManuallyDrop<F>>,
     /// Written by whoever runs it, read by the caller when it is over.
     result: UnsafeCell<Option<std::thread::Result<R>>>,
-    is_over: AtomicBool,
+    latch: Latch,
     caller: Caller,
 }
 
@@ -109,6 +113,27 @@ impl<F, R> Errand<F, R>
 where
     F: FnOnce(&Worker<'_>) -> R,
 {
+    /// Returns when it is over.
+    fn wait(&self) {
+        let is_over = || self.latch.settled().is_some();
+        if matches!(self.caller, Caller::Thread(_)) {
+            for look in 0..LOOKS {
+                if is_over() {
+                    return;
+                }
+                // Not only spinning: whoever runs it may have to get this processor.
+                if look % 8 == 7 {
+                    yield_now();
+                } else {
+                    spin();
+                }
+            }
+        }
+        if self.latch.announce_sleep() {
+            self.caller.wait(&is_over);
+        }
+    }
+
     /// # Safety
     /// `header` begins an `Errand<F, R>` that nobody has run and whose caller waits.
     unsafe fn run(header: NonNull<Header>, worker: &Worker<'_>) {
@@ -125,8 +150,9 @@ where
         unsafe { *errand.result.get() = Some(result) };
         // Looked up before the caller may return from its frame.
         let caller = errand.caller.clone();
-        // Release: the caller sees the result.
-        errand.is_over.store(true, Ordering::Release);
-        caller.wake();
+        // The last access: the caller sees the result and may return from its frame.
+        if errand.latch.settle(Settled::Done) {
+            caller.wake();
+        }
     }
 }
