@@ -18,7 +18,7 @@ const REQUIREMENTS: &[&str] = &[
     "wheel>=0.42",
     "mypy>=1.11",
     "pyright[nodejs]>=1.1.380",
-    "cloudpickle>=2.2",
+    "cloudpickle>=3.0",
     "numpy",
     "matplotlib",
     "pandas",
@@ -29,7 +29,7 @@ const FEW_REQUIREMENTS: &[&str] = &[
     "pytest",
     "pytest-timeout",
     "pytest-xdist",
-    "cloudpickle>=2.2",
+    "cloudpickle>=3.0",
     "numpy",
 ];
 

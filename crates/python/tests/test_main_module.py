@@ -271,3 +271,178 @@ def test_globals_of_functions_that_nobody_calls_any_more_are_forgotten(run):
             print(executor.submit(there).result() <= 70, executor.submit(use).result())
     """
     assert run(program) == ["True", "True"]
+
+
+@pytest.mark.parametrize("method", ["fresh", "fork", "forkserver", "spawn"])
+def test_what_is_changed_in_place_stays_changed(run, method):
+    program = """
+        import collections, multiprocessing, sys, loxley
+
+        state, counts, SIZE = {}, collections.Counter(), [1]
+
+        class Config:
+            path, options, size = None, {}, 1
+
+        class Plain:
+            pass
+
+        plain = Plain()
+
+        def prepare(path):
+            state["path"] = Config.path = Config.options["path"] = plain.path = path
+
+        def paths():
+            return state["path"], Config.path, Config.options["path"], plain.path
+
+        def count(name):
+            counts[name] += 1
+            return counts[name]
+
+        def count_too(name):
+            return count(name)
+
+        def sizes():
+            return SIZE[0], Config.size
+
+        def main():
+            method = sys.argv[1]
+            context = None if method == "fresh" else multiprocessing.get_context(method)
+            with loxley.Executor(1, context, initializer=prepare, initargs=("p",)) as executor:
+                print(*executor.submit(paths).result(), executor.submit(sizes).result())
+                print(*(executor.submit(f, "a").result() for f in (count, count_too, count, count_too)))
+                # What the caller changes counts, as ever.
+                SIZE[0] = Config.size = 2
+                print(executor.submit(sizes).result(), *executor.submit(paths).result())
+            print(state, Config.path, dict(counts))
+
+        if __name__ == "__main__":
+            main()
+    """
+    told = " ".join(run(program, method))
+    assert told == "p p p p (1, 1) 1 2 3 4 (2, 2) p p p p {} None {}"
+
+
+def test_a_value_that_holds_a_function_is_never_taken_for_the_one_before(run):
+    program = """
+        import loxley
+
+        def old():
+            return "old"
+
+        handlers = {"it": old}
+
+        def handle():
+            return handlers["it"]()
+
+        def both():
+            return handlers["it"]() + old()
+
+        with loxley.Executor(1) as executor:
+            print(executor.submit(handle).result(), executor.submit(both).result())
+            exec("def old(): return 'new'")
+            handlers["it"] = old
+            print(executor.submit(handle).result(), executor.submit(both).result())
+    """
+    assert run(program) == ["old", "oldold", "new", "newnew"]
+
+
+def test_what_is_read_inside_itself_is_compared_when_it_is_whole(run):
+    program = """
+        import loxley
+
+        class Member:
+            everybody = []
+
+        def meet(members):
+            return len(members), len(Member.everybody)
+
+        with loxley.Executor(1) as executor:
+            for number in range(3):
+                Member.everybody.append(Member())
+                print(*executor.submit(meet, Member.everybody).result())
+    """
+    assert run(program) == ["1", "1", "2", "2", "3", "3"]
+
+
+def test_cached_functions_and_properties_travel(run):
+    program = """
+        import functools, loxley
+
+        @functools.lru_cache(maxsize=None)
+        def fibonacci(number):
+            return number if number < 2 else fibonacci(number - 1) + fibonacci(number - 2)
+
+        class Circle:
+            @functools.cached_property
+            def area(self):
+                return 3
+
+            @functools.lru_cache(maxsize=5)
+            def scaled(self, factor):
+                return factor * self.area
+
+        def indirectly(number):
+            return fibonacci(number), fibonacci.cache_parameters()["maxsize"]
+
+        def area(circle):
+            return circle.area
+
+        with loxley.Executor(1) as executor:
+            print(executor.submit(fibonacci, 90).result(), *executor.submit(indirectly, 80).result())
+            print(executor.submit(area, Circle()).result(), executor.submit(Circle().scaled, 2).result())
+    """
+    assert run(program) == ["2880067194370816120", "23416728348467685", "None", "3", "6"]
+
+
+def test_what_only_has_a_name_is_had_in_each_process(run):
+    program = """
+        import functools, loxley, threading
+
+        class Missing:
+            def __reduce__(self):
+                return "MISSING"
+
+        MISSING = Missing()
+        lock = threading.Lock()
+        ready = False
+
+        def is_missing(value):
+            return value is MISSING
+
+        @functools.singledispatch
+        def kind(value):
+            return "object"
+
+        @kind.register
+        def _(value: int):
+            return "number"
+
+        def prepare():
+            global ready
+            with lock:
+                ready = True
+
+        def kinds(*values):
+            return [kind(value) for value in values] + [ready]
+
+        if __name__ == "__main__":
+            with loxley.Executor(1, initializer=prepare) as executor:
+                print(executor.submit(is_missing, MISSING).result(), executor.submit(is_missing, 0).result())
+                print(executor.submit(kind, 1).result(), *executor.submit(kinds, 1, "a").result())
+    """
+    assert run(program) == ["True", "False", "number", "number", "object", "True"]
+
+
+def test_an_open_file_is_refused_and_not_copied(run):
+    program = """
+        import sys, loxley
+
+        def tell(file=sys.stdout):
+            print("told", file=file, flush=True)
+
+        with open(__file__) as file, loxley.Executor(1) as executor:
+            executor.submit(tell).result()
+            for error in (executor.submit(len, file).exception(), executor.submit(lambda: open(__file__)).exception()):
+                print(type(error).__name__)
+    """
+    assert run(program) == ["told", "TypeError", "TypeError"]

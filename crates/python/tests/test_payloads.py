@@ -14,7 +14,7 @@ import weakref
 import loxley
 import numpy
 import pytest
-from gates import PATIENCE, Gate
+from gates import PATIENCE, Gate, wait_until
 from loxley import _process_pool
 
 
@@ -50,6 +50,16 @@ class ExitError(Exception):
 
     def __str__(self):
         raise SystemExit(6)
+
+
+class Deep:
+    """An object in an object in an object."""
+
+    def __init__(self, levels):
+        self.inner = None
+        for _ in range(levels):
+            outer = Deep(0)
+            outer.inner, self.inner = self.inner, outer
 
 
 def raise_exit_error():
@@ -305,7 +315,8 @@ def test_descriptors_and_memory_are_given_back(executor):
             return int([line for line in file if line.startswith("Pss_Shmem")][0].split()[1])
 
     array = numpy.ones(1 << 19)
-    executor.submit(grow, array).result(PATIENCE)
+    # As many as two processes can do at once: one that starts later would bring descriptors of its own.
+    list(executor.map(grow, [array] * 20, chunksize=1))
     gc.collect()
     before, there = descriptors(), executor.submit(descriptors).result(PATIENCE)
     for _ in range(20):
@@ -329,3 +340,16 @@ def test_long_pickles_travel_by_memory_too(executor):
     blob = os.urandom(1 << 20) * 8
     assert executor.submit(bytes.upper, blob).result(PATIENCE) == blob.upper()
     assert list(executor.map(len, [blob, blob[:-1]], chunksize=1)) == [len(blob), len(blob) - 1]
+
+
+def test_a_result_is_let_go_with_its_future(executor):
+    future = executor.submit(Deep, 0)
+    seen = weakref.ref(future.result())
+    del future
+    wait_until(lambda: seen() is None)
+
+
+def test_what_is_too_deep_to_be_packed_is_called_as_pickle_calls_it(executor):
+    for future in (executor.submit(type, Deep(2000)), executor.submit(Deep, 2000)):
+        assert isinstance(future.exception(PATIENCE), RecursionError)
+    assert executor.submit(square, 3).result(PATIENCE) == 9

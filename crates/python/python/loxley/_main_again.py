@@ -1,4 +1,4 @@
-"""Globals of the main module that cannot travel: a lock, a connection, an open file.
+"""Globals of the main module that cannot travel: a lock, a connection, an open file, a function made of such things.
 
 A process that needs one gets it in the way of ``multiprocessing``: the main module runs once more there, under the
 name ``__mp_main__``. A program that has such globals needs its ``if __name__ == "__main__"``.
@@ -23,19 +23,30 @@ _again: Optional[types.ModuleType] = None
 
 
 def dumps_without_globals(function: Callable[..., Any]) -> Optional[bytes]:
-    """Packs a function but for those globals of the main module that cannot travel; None where they could not be
-    had over there either."""
-    source = _source()
+    """Packs a function but for what cannot travel: some of the main module's globals, or the function itself. None
+    where that could not be had over there either."""
+    source = main_source()
     if source is None:
         return None
+    try:
+        return _dumps(function, source)
+    except Exception:
+        name = getattr(function, "__qualname__", "")
+        if getattr(sys.modules["__main__"], name, None) is not function:
+            raise
+        return _dumps(_LeftOut(source, name), source)
+
+
+def _dumps(value: Any, source: Source, tried: Optional[Dict[int, bool]] = None) -> bytes:
     content = io.BytesIO()
     pickler = _Pickler(content, PROTOCOL)
-    pickler.source = source
-    pickler.dump(function)
+    pickler.source, pickler.tried = source, {} if tried is None else tried
+    pickler.dump(value)
     return content.getvalue()
 
 
-def _source() -> Optional[Source]:
+def main_source() -> Optional[Source]:
+    """How another process finds this one's main module; None if it cannot."""
     main = sys.modules["__main__"]
     name = getattr(getattr(main, "__spec__", None), "name", None)
     if name is not None:
@@ -48,6 +59,8 @@ class _Pickler(ByValue):
     """Leaves out what cannot travel."""
 
     source: Source
+    #: Which globals can travel, as far as that was tried, by their ids.
+    tried: Dict[int, bool]
 
     def reducer_override(self, value: Any) -> Any:
         reduced = super().reducer_override(value)
@@ -59,15 +72,21 @@ class _Pickler(ByValue):
 
     def _leave_out(self, values: Dict[str, Any]) -> None:
         for name, value in values.items():
-            if isinstance(value, (types.FunctionType, types.ModuleType, type)):
-                # Taken apart in its turn.
+            if isinstance(value, (types.ModuleType, type)):
                 continue
-            trial = _Pickler(io.BytesIO(), PROTOCOL)
-            trial.source = self.source
-            try:
-                trial.dump(value)
-            except Exception:
+            if id(value) not in self.tried:
+                # One that is met again inside itself is not what is in the way.
+                self.tried[id(value)] = True
+                self.tried[id(value)] = self._can_travel(value)
+            if not self.tried[id(value)]:
                 values[name] = _LeftOut(self.source, name)
+
+    def _can_travel(self, value: Any) -> bool:
+        try:
+            _dumps(value, self.source, self.tried)
+        except Exception:
+            return False
+        return True
 
 
 class _LeftOut:
@@ -75,10 +94,10 @@ class _LeftOut:
         self._parts = source, name
 
     def __reduce__(self) -> Any:
-        return _had_here, self._parts
+        return had_here, self._parts
 
 
-def _had_here(source: Source, name: str) -> Any:
+def had_here(source: Source, name: str) -> Any:
     """What a global of the main module is in this process."""
     here = sys.modules["__main__"].__dict__
     return here[name] if name in here else getattr(_main_again(*source), name)

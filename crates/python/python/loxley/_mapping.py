@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from loxley._process_pool import ProcessPool
     from loxley._wishes import Wishes
 
-#: A piece should take this long, in seconds: some twenty times what sending it costs.
-_PIECE_SECONDS = 0.003
+#: A piece should take this long, in seconds: some fifteen times what sending it costs. Whoever takes the results
+#: unpacks those of the first pieces while the later ones run, so they must not be long.
+_PIECE_SECONDS = 0.0015
 #: Longer, while that is a small part of what each process has left: whoever sends needs a processor too.
 _LONGEST_SECONDS = 0.05
 _SMALL_PART = 32

@@ -15,9 +15,9 @@ b"\\x01" + pickle of        (stream or length, [length, …]) the same, in a seg
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import copyreg
+import functools
 import io
 import mmap
 import os
@@ -27,7 +27,7 @@ import traceback
 import types
 from concurrent.futures import process
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Protocol, Tuple, Type, Union
 
 import cloudpickle
 
@@ -55,6 +55,9 @@ _ALIGNMENT = 64
 
 _PLAIN = frozenset([int, float, str, bytes, bool, type(None)])
 _NO_MAIN = types.ModuleType("__main__")
+#: How objects of some types are taken apart.
+Reducers = Dict[Any, Callable[[Any], Any]]
+
 _PICKLE, _BESIDE, _SHARED = 0x80, b"\x00", b"\x01"
 
 
@@ -203,15 +206,69 @@ class _Large:
         return False
 
 
-def _array_reducers() -> Dict[Any, Callable[[Any], Any]]:
-    """How arrays are taken apart, where there are any."""
-    numpy = sys.modules.get("numpy")
-    return {} if numpy is None else {numpy.ndarray: _reduce_array}
-
-
 def _reduce_array(array: Any) -> Any:
     # The memory of one that must not be changed would arrive as such. What arrives is the receiver's own, and can be.
     return array.__reduce_ex__(PROTOCOL if array.flags.writeable else 4)
+
+
+def _reduce_cached(function: Any) -> Any:
+    # Such a function says that it is found by its name, also where it is not.
+    if is_importable(function):
+        return function.__reduce__()
+    parameters = function.cache_parameters()
+    return _cached, (function.__wrapped__, parameters["maxsize"], parameters["typed"])
+
+
+def _cached(function: Callable[..., Any], maxsize: Optional[int], typed: bool) -> Any:
+    return functools.lru_cache(maxsize, typed)(function)
+
+
+def _reduce_cached_property(made: Any) -> Any:
+    # Before Python 3.12 it has a lock.
+    return _cached_property, (made.func, made.attrname)
+
+
+def _cached_property(function: Callable[[Any], Any], name: Optional[str]) -> Any:
+    made = functools.cached_property(function)
+    made.attrname = name
+    return made
+
+
+def _reduce_file(file: Any) -> Any:
+    for name in ("stdin", "stdout", "stderr"):
+        if file is getattr(sys, name):
+            return getattr, (sys, name)
+    # Refused: cloudpickle would send what is in it, and whoever gets that believes to have the file.
+    return file.__reduce_ex__(PROTOCOL)
+
+
+#: How objects are taken apart that `pickle` cannot take apart, or not for a process with another main module.
+_BY_TYPE: Reducers = {
+    **cloudpickle.Pickler._dispatch_table,
+    io.TextIOWrapper: _reduce_file,
+    type(functools.lru_cache(abs)): _reduce_cached,
+    functools.cached_property: _reduce_cached_property,
+}
+
+
+class _Table:
+    """One table out of several. (A chain of them is searched in Python, for each object; and to put them together for
+    each pickle takes longer than most pickles.)"""
+
+    def __init__(self, own: Reducers) -> None:
+        self._own = own
+        self._numpy: Any = None
+        self._common: Reducers = {}
+        self._whole: Reducers = own
+
+    def __call__(self) -> Reducers:
+        """As it is now: modules may have been imported, and have told `copyreg` of their types."""
+        common, numpy = copyreg.dispatch_table, sys.modules.get("numpy")
+        if self._common != common or self._numpy is not numpy:
+            arrays = {} if numpy is None else {numpy.ndarray: _reduce_array}
+            self._whole = {**common, **self._own, **arrays}
+            self._common, self._numpy = dict(common), numpy
+        return self._whole
 
 
 class ByValue(cloudpickle.Pickler):  # type: ignore[misc]
@@ -220,16 +277,27 @@ class ByValue(cloudpickle.Pickler):  # type: ignore[misc]
     @property
     def dispatch_table(self) -> Any:
         """How objects are taken apart, by their type."""
-        return collections.ChainMap(_array_reducers(), cloudpickle.Pickler.dispatch_table)
+        return _by_value_table()
+
+    def dump(self, value: Any) -> None:
+        """Packs a value."""
+        # Not that of cloudpickle, which has another name for a recursion that is too deep than `pickle` has.
+        pickle.Pickler.dump(self, value)
 
     def reducer_override(self, value: Any) -> Any:
         """How functions and classes are taken apart."""
+        is_class = issubclass(type(value), type)
+        if not is_class and type(value) is not types.FunctionType:
+            return NotImplemented
         reduced = super().reducer_override(value)
-        slots = vars(value).get("__slots__") if isinstance(value, type) else None
+        slots = vars(value).get("__slots__") if is_class else None
         if slots and isinstance(reduced, tuple) and reduced[0].__name__ == "_make_skeleton_class":
             # Else objects of the class would have no slots over there, and could not come back.
             reduced[1][3]["__slots__"] = slots
         return reduced
+
+
+_by_value_table, _by_name_table = _Table(_BY_TYPE), _Table({})
 
 
 def _by_value(value: Any, large: Optional[_Large] = None) -> bytes:
@@ -260,6 +328,8 @@ def pack_call(arguments: Tuple[Any, ...], keywords: Any) -> Packed:
 
 def pack_result(value: Any) -> Packed:
     """Packs a result. What only this process finds by its name is sent by value."""
+    if type(value) in _PLAIN:
+        return Packed(pickle.dumps(value, PROTOCOL), [])
     large = _Large()
     try:
         return Packed(_by_name(value, large), large.buffers)
@@ -278,7 +348,7 @@ def dumps_result(value: Any) -> bytes:
 def _by_name(value: Any, large: Optional[_Large] = None) -> bytes:
     content = io.BytesIO()
     pickler = pickle.Pickler(content, PROTOCOL, buffer_callback=large)
-    pickler.dispatch_table = {**copyreg.dispatch_table, **_array_reducers()}
+    pickler.dispatch_table = _by_name_table()
     # The main module of whoever wants it may be another one, or none at all: nothing is found in this one.
     main, sys.modules["__main__"] = sys.modules["__main__"], _NO_MAIN
     try:
@@ -286,6 +356,13 @@ def _by_name(value: Any, large: Optional[_Large] = None) -> bytes:
     finally:
         sys.modules["__main__"] = main
     return content.getvalue()
+
+
+def know_classes(kinds: Iterable[type]) -> None:
+    """Has processes that are forked from now on know these classes when they come by value."""
+    # It is recognized by what cloudpickle writes of a class.
+    for kind in kinds:
+        cloudpickle.cloudpickle._get_or_create_tracker_id(kind)
 
 
 def is_importable(function: Callable[..., Any]) -> bool:

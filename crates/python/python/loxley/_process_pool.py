@@ -27,7 +27,9 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Un
 from loxley._core import Hub
 from loxley._functions import FunctionTable
 from loxley._futures import CallFuture, TaskTimeout, WorkerLost, raised
-from loxley._packing import CALL, Arrived, pack_call, unpack_error
+from loxley._main_again import main_source
+from loxley._main_globals import classes_of
+from loxley._packing import CALL, Arrived, know_classes, pack_call, unpack_error
 from loxley._processes import FreshContext, Initializer, NeedsFork, Worker
 from loxley._wishes import Wishes
 
@@ -194,6 +196,8 @@ class ProcessPool:
             except NeedsFork:
                 self.context = multiprocessing.get_context("fork")
         if self.context.get_start_method() == "fork":
+            # The classes that are forked are those of which objects come.
+            know_classes(classes_of(sys.modules["__main__"].__dict__))
             # A process should not be forked once there are threads.
             for _ in range(self.size):
                 self._start_worker()
@@ -208,7 +212,7 @@ class ProcessPool:
             self._start_worker()
 
     def _start_worker(self) -> None:
-        setup = (_folder(), sys.argv, self._calls_per_process)
+        setup = (_folder(), sys.argv, self._calls_per_process, main_source())
         line, descriptor, here = self.hub.open_line(pickle.dumps(setup))
         self._sockets[line] = os.fstat(here[0]).st_ino, here
         try:
@@ -247,25 +251,27 @@ class ProcessPool:
     def _settle_all(self) -> None:
         looked_at = time.monotonic()
         while not self._is_over():
-            events = self.hub.wait(_LOOK_SECONDS)
-            later: Later = []
-            arrived = [(event, _arrived(event)) for event in events]
-            with self._lock:
-                for (kind, number, _, extra, _), (payload, problem) in arrived:
-                    self._take_in(kind, number, payload, problem, extra, later)
-                maps = list(self._maps)
-            del events, arrived
-            for work in later:
-                _guarded(work)
-            del later
-            for mapping in maps:
-                if not _guarded(mapping.refill):
-                    with self._lock:
-                        self._maps.remove(mapping)
+            # Nothing of what was settled stays here while more is waited for.
+            self._settle_some(self.hub.wait(_LOOK_SECONDS))
             if time.monotonic() - looked_at > _LOOK_SECONDS:
                 looked_at = time.monotonic()
                 self._look_for_the_dead()
         self._end()
+
+    def _settle_some(self, events: List[Any]) -> None:
+        later: Later = []
+        arrived = [(event, _arrived(event)) for event in events]
+        with self._lock:
+            for (kind, number, _, extra, _), (payload, problem) in arrived:
+                self._take_in(kind, number, payload, problem, extra, later)
+            maps = list(self._maps)
+        del events, arrived
+        for work in later:
+            _guarded(work)
+        for mapping in maps:
+            if not _guarded(mapping.refill):
+                with self._lock:
+                    self._maps.remove(mapping)
 
     def _look_for_the_dead(self) -> None:
         """A process may be gone while a child of it keeps its line open."""

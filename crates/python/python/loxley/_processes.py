@@ -8,11 +8,9 @@ alone; a program needs no ``if __name__ == "__main__"``.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import io
 import os
-import pickle
 import signal
 import socket
 import sys
@@ -28,9 +26,9 @@ from multiprocessing import (
 )
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
-import cloudpickle
-
+from loxley._main_again import dumps_without_globals
 from loxley._main_globals import MainGlobals
+from loxley._packing import PROTOCOL, ByValue
 
 
 class Worker:
@@ -94,31 +92,47 @@ class Initializer:
         self._function(*self._arguments)
 
     def __reduce__(self) -> Any:
-        content = io.BytesIO()
-        _Pickler(content, pickle.HIGHEST_PROTOCOL).dump((self._function, self._arguments))
-        return _unpack_initializer, (content.getvalue(),)
+        try:
+            return _unpack_initializer, (_dumps((self._function, self._arguments)),)
+        except NeedsFork:
+            raise
+        except Exception:
+            function = dumps_without_globals(self._function)
+            if function is None:
+                raise
+            return _unpack_initializer, (_dumps((None, self._arguments)), function)
 
 
-def _unpack_initializer(packed: bytes) -> Callable[[MainGlobals], None]:
+def _unpack_initializer(
+    packed: bytes, apart: Optional[bytes] = None
+) -> Callable[[MainGlobals], None]:
     # Unpickled when it is called, so that what goes wrong then is told as what goes wrong in it.
     def initialize(space: MainGlobals) -> None:
         (function, arguments), _ = space.loads(packed)
+        if apart is not None:
+            function, _ = space.loads(apart)
         function(*arguments)
 
     return initialize
+
+
+def _dumps(value: Any) -> bytes:
+    content = io.BytesIO()
+    _Pickler(content, PROTOCOL).dump(value)
+    return content.getvalue()
 
 
 class NeedsFork(Exception):
     """An initializer is to get what only a process gets that is forked from this one."""
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(ByValue):
     """By value what cannot be imported, and with everything that multiprocessing can hand over."""
 
-    dispatch_table = collections.ChainMap(
-        reduction.ForkingPickler._extra_reducers,  # type: ignore[attr-defined]
-        cloudpickle.Pickler.dispatch_table,
-    )
+    @property
+    def dispatch_table(self) -> Any:
+        extra = reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]
+        return {**super().dispatch_table, **extra}
 
     def reducer_override(self, value: Any) -> Any:
         # Nobody else finds a semaphore without a name: that of a lock, and so of a queue, which the context `fork` made,

@@ -38,9 +38,14 @@ def main(initializer: Optional[Callable[[MainGlobals], None]], is_forked: bool) 
     # comes from there is found in its place. A process that was forked has it already.
     if not is_forked:
         sys.modules["__main__"] = types.ModuleType("__main__")
-    space = MainGlobals(sys.modules["__main__"].__dict__)
+    folder, arguments, limit, source = pickle.loads(line.setup())
+    space = MainGlobals(sys.modules["__main__"].__dict__, source)
+    sys.argv = arguments
+    with contextlib.suppress(OSError):
+        os.chdir(folder or ".")
     try:
-        limit = _set_up(line.setup(), initializer, space)
+        if initializer is not None:
+            initializer(space)
     except BaseException as error:
         # Told where a program that knows `ProcessPoolExecutor` listens for it.
         logger = logging.getLogger("concurrent.futures")
@@ -50,18 +55,6 @@ def main(initializer: Optional[Callable[[MainGlobals], None]], is_forked: bool) 
     del initializer
     line.ready(None)
     _serve(line, limit, space)
-
-
-def _set_up(
-    setup: bytes, initializer: Optional[Callable[[MainGlobals], None]], space: MainGlobals
-) -> Optional[int]:
-    folder, arguments, limit = pickle.loads(setup)
-    sys.argv = arguments
-    with contextlib.suppress(OSError):
-        os.chdir(folder or ".")
-    if initializer is not None:
-        initializer(space)
-    return limit  # type: ignore[no-any-return]
 
 
 def _serve(line: WorkerLine, limit: Optional[int], space: MainGlobals) -> None:
