@@ -2,9 +2,11 @@
 //!
 //! The seed decides how large the fleet is, what the tasks need, how the scheduler is configured,
 //! how bad the network is and who crashes when. Some kinds of trouble are switched off altogether,
-//! so that the rest is seen more clearly, and in one of five there is no trouble at all: there every moment must add
-//! up. Then the world heals: agents are up and connected, but for a few that never come back; one that can do
-//! everything joins, and every task must end. A scheduler that does nothing would pass every other check.
+//! so that the rest is seen more clearly, and in three of ten there is no trouble at all: there every moment must add
+//! up. In half of these all tasks are long and every clock is right, so that nothing lies at an agent before it starts:
+//! there whoever is urgent must come first, and nobody may have more than its share. Then the world heals: agents are up
+//! and connected, but for a few that never come back; one that can do everything joins, and every task must end. A
+//! scheduler that does nothing would pass every other check.
 
 use std::any::Any;
 use std::fmt;
@@ -33,6 +35,8 @@ const STORM: Nanos = 60 * SECOND;
 /// After the trouble, everything must be over within this time. In one world of a hundred thousand a group of which
 /// one may run at once keeps a slow agent busy for more than two hours.
 const PATIENCE: Nanos = 36_000 * SECOND;
+/// No task that takes so long is given to an agent ahead of its time, however fast that is.
+const LONG: Nanos = SECOND * 3 / 10;
 
 /// A storm that a claim did not survive.
 #[derive(Debug, Clone)]
@@ -118,14 +122,19 @@ pub fn setup(seed: u64) -> FleetSetup {
         network: root.child("network"),
         faults: root.child("faults"),
         deaths: root.child("deaths"),
-        is_calm: root.child("calm").chance(0.2),
+        is_calm: root.child("calm").chance(0.3),
+        is_long: root.child("long").chance(0.5),
         has_speeds: root.child("speeds").chance(0.5),
         declares_all: root.child("declares").chance(0.3),
         boasts: root.child("boasts").chance(0.3),
         forecast: root.child("forecast"),
         rhythm: 0,
     };
-    let forecast = makers.forecast();
+    let mut forecast = makers.forecast();
+    makers.is_long &= makers.is_calm;
+    if makers.is_long {
+        (forecast.enabled, makers.rhythm) = (false, 0);
+    }
     let skill_count = makers.size.below(4) as u32;
     let skill_count = if makers.is_calm { 0 } else { skill_count };
     let agent_count = 1 + makers.size.below(10) as u32;
@@ -146,7 +155,10 @@ pub fn setup(seed: u64) -> FleetSetup {
         network: makers.network(),
         names: Directory::default(),
         costs: Costs::Exact,
-        clock_skew: if makers.size.chance(0.3) { SECOND } else { 0 },
+        clock_skew: match makers.size.chance(0.3) && !makers.is_long {
+            true => SECOND,
+            false => 0,
+        },
         until: Some(STORM + PATIENCE),
         verify: true,
     }
@@ -163,6 +175,8 @@ struct Makers {
     deaths: Rng,
     /// Whether nothing goes wrong.
     is_calm: bool,
+    /// Whether all tasks are long, and every clock is right, where nothing goes wrong.
+    is_long: bool,
     /// Whether agents are unequally fast, also where nothing goes wrong.
     has_speeds: bool,
     /// Whether the cost of every task is declared.
@@ -255,11 +269,9 @@ impl Makers {
         let all_at_once = rng.chance(0.3) && self.rhythm == 0;
         let with_edges = rng.chance(0.5);
         // So short that agents get a backlog, also where messages take no time.
-        let shorter = if rng.child("short").chance(0.25) {
-            200
-        } else {
-            1
-        };
+        let is_short = rng.child("short").chance(0.25) && !self.is_long;
+        let shorter = if is_short { 200 } else { 1 };
+        let least = if self.is_long { LONG } else { 0 };
         let kinds: Vec<Arc<TaskKind>> = (0..1 + rng.below(6))
             .map(|_| task_kind(rng, skill_count))
             .map(|kind| {
@@ -301,7 +313,7 @@ impl Makers {
                 spec.kind = Arc::clone(&kinds[0]);
                 spec.priority = Priority::default();
             }
-            let work = nanos(0.05 + 8.0 * rng.unit_f64() * rng.unit_f64()) / shorter;
+            let work = nanos(0.05 + 8.0 * rng.unit_f64() * rng.unit_f64()) / shorter + least;
             if rng.chance(0.6) || self.declares_all {
                 spec.cost = Some(Span(work));
             }

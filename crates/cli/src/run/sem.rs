@@ -167,10 +167,10 @@ fn start(args: &Args, out: &mut dyn Write) -> Result<Exit> {
 
 /// As `loxley run` takes a command: a shell only where one is needed.
 fn words(args: &Args) -> Result<Vec<OsString>> {
-    if args.quote || super::is_script_of_a_shell(&args.words) {
+    if args.quote || super::command::is_script_of_a_shell(&args.words) {
         return Ok(args.words.clone());
     }
-    let shell = super::shell(None);
+    let shell = super::command::shell(None);
     let template = Template::parse_as(&args.words, 0, false, &shell, &Vocabulary::default())?;
     Ok(template.words(&loxley_exec::Filling {
         items: &[],
