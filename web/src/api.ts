@@ -13,6 +13,8 @@ export interface TaskCounts {
   held: number;
   queued: number;
   running: number;
+  /** How many of those that run or are about to have begun. */
+  started: number;
   succeeded: number;
   failed: number;
   cancelled: number;

@@ -158,13 +158,12 @@ export function isHere(agent: api.Agent): boolean {
 
 function showTotals(list: Element, server: api.Server, agents: api.Agent[]): void {
   const slots = agents.filter(isHere).reduce((sum, agent) => sum + agent.slots, 0);
-  const started = agents.filter(isHere).reduce((sum, agent) => sum + agent.started, 0);
   const fleet = server.fleet;
   const rows: [string, string, string][] = [
     ["agents", count(agents.filter(isHere).length), "that are here"],
     ["slots", count(slots), "tasks that they run at once"],
-    ["running", count(Math.min(started, fleet.tasks.running)), "tasks that agents have begun"],
-    ["in hand", count(Math.max(0, fleet.tasks.running - started)), "tasks that agents have and will begin next"],
+    ["running", count(fleet.tasks.started), "tasks that agents have begun"],
+    ["in hand", count(fleet.tasks.running - fleet.tasks.started), "tasks that agents have and will begin next"],
     ["queued", count(fleet.tasks.queued), "tasks on queues"],
     ["waiting", count(fleet.tasks.waiting + fleet.tasks.pending), "for other tasks, a limit or their turn"],
     ["held", count(fleet.tasks.held), "tasks that no agent can do"],

@@ -78,9 +78,9 @@ function list(parent: HTMLElement, shape: Graph): void {
 function stateOf(node: GraphNode): string {
   const tasks = node.tasks;
   if (tasks.failed > 0) return "failed";
-  if (tasks.running > 0) return "running";
+  if (tasks.started > 0) return "running";
   if (tasks.held > 0) return "held";
-  if (tasks.queued > 0) return "queued";
+  if (tasks.queued + tasks.running > 0) return "queued";
   if (tasks.waiting + tasks.pending > 0) return "waiting";
   return tasks.cancelled > 0 ? "cancelled" : "succeeded";
 }

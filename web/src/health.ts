@@ -13,7 +13,7 @@ export function problems(parent: Element, health: api.Health, session: api.Sessi
       h(
         "section",
         { class: `problem ${problem.severity === "critical" ? "critical" : "warning"}`, "aria-label": problem.severity },
-        h("p", {}, h("strong", {}, `${problem.severity}: `), problem.message),
+        h("p", {}, h("strong", {}, `${problem.severity}: `), ...words(problem.message)),
         remedies(problem.remedies, session),
       ),
     () => {},
@@ -25,7 +25,7 @@ export function remedies(list: string[], session: api.Session): HTMLElement {
   return h("ul", { class: "remedies" }, ...list.map((remedy) => h("li", {}, ...words(remedy), ...buttons(remedy, session))));
 }
 
-/** Commands stand between backticks. */
+/** Commands and names stand between backticks. */
 export function words(remedy: string): (Node | string)[] {
   return remedy.split("`").map((part, index) => (index % 2 === 1 ? h("code", {}, part) : part));
 }

@@ -105,18 +105,24 @@ function over(tasks: api.TaskCounts): number {
   return tasks.succeeded + tasks.failed + tasks.cancelled;
 }
 
-const PARTS = ["succeeded", "failed", "cancelled", "running"] as const;
+/** What it is called, and where it is counted. */
+const PARTS = [
+  ["succeeded", "succeeded"],
+  ["failed", "failed"],
+  ["cancelled", "cancelled"],
+  ["running", "started"],
+] as const;
 
 function progress(): HTMLElement {
-  return h("div", { class: "progress", role: "img" }, ...PARTS.map((part) => h("div", { class: part })));
+  return h("div", { class: "progress", role: "img" }, ...PARTS.map(([name]) => h("div", { class: name })));
 }
 
 function showProgress(bar: HTMLElement, tasks: api.TaskCounts): void {
-  const label = PARTS.map((part) => `${tasks[part]} ${part}`).join(", ") + ` of ${tasks.total}`;
+  const label = PARTS.map(([name, part]) => `${tasks[part]} ${name}`).join(", ") + ` of ${tasks.total}`;
   if (bar.getAttribute("aria-label") === label) return;
   bar.setAttribute("aria-label", label);
   bar.title = label;
-  PARTS.forEach((part, place) => {
+  PARTS.forEach(([, part], place) => {
     const share = tasks.total === 0 ? 0 : tasks[part] / tasks.total;
     (bar.children[place] as HTMLElement).style.setProperty("--share", String(share));
   });
@@ -220,7 +226,7 @@ export const job: View = (main, session, argument) => {
       state(job.state),
       ` for ${job.user}, submitted ${moment(job.created_unix_ms)}` +
         (end === undefined ? "" : `, took ${duration((end - job.created_unix_ms) / 1000)}`) +
-        `: ${count(over(job.tasks))} of ${count(job.tasks.total)} tasks over (${count(job.tasks.failed)} failed), ${count(job.tasks.running)} running, ${count(job.tasks.queued)} queued, ` +
+        `: ${count(over(job.tasks))} of ${count(job.tasks.total)} tasks over (${count(job.tasks.failed)} failed), ${count(job.tasks.started)} running, ${count(job.tasks.queued + job.tasks.running - job.tasks.started)} queued, ` +
         `${count(job.tasks.waiting + job.tasks.pending)} waiting, ${count(job.tasks.held)} held`,
     );
     showProgress(bar, job.tasks);

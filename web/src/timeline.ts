@@ -55,6 +55,8 @@ const KINDS: Record<string, [sign: string, words: string]> = {
 let LABEL = 130;
 const AXIS = 24;
 const ROW = 34;
+/** So far apart are marks at least. */
+const MARK = 24;
 /** So many columns of all agents together are asked for. */
 const CELLS = 12_000;
 /** How long rows are drawn in one frame. */
@@ -106,7 +108,7 @@ export const timeline: View = (main) => {
       "ul",
       { class: "legend", "aria-label": "Legend" },
       ...["succeeded", "failed", "cancelled", "running"].map((name) => h("li", {}, h("i", { class: `l-${name}` }), name)),
-      h("li", {}, "▲ taken from another agent"),
+      h("li", {}, "▲ taken from another agent, one or several"),
       h("li", {}, h("i", { class: "l-earlier" }), "not the last attempt:"),
       h("li", {}, "✕ failed, tried again"),
       h("li", {}, "‖ copy"),
@@ -136,15 +138,18 @@ export const timeline: View = (main) => {
   const clamp = (ms: number) => Math.min(SPAN_MAX, Math.max(SPAN_MIN, ms));
   let wanted = 0;
   let timer = 0;
+  /** The last answer did not come: it is asked for again. */
+  let behind = false;
   const changed = () => {
     follow.setAttribute("aria-pressed", String(live));
     draw();
     clearTimeout(timer);
-    timer = window.setTimeout(() => void load().catch(() => {}), 80);
+    timer = window.setTimeout(() => void load().catch(() => (behind = true)), 80);
   };
 
   const load = async (signal?: AbortSignal) => {
     if (live) from = Date.now() - span;
+    behind = false;
     const mine = (wanted += 1);
     // With many agents each has fewer: what is asked for has to be read within a frame.
     const agents = Math.max(1, answer?.agents.length ?? 1);
@@ -211,6 +216,8 @@ export const timeline: View = (main) => {
       marks !== null && marks.missed > 0 ? `${count(marks.missed)} events were missed` : null,
     ];
     text(note, `${parts.filter((part) => part !== null).join("; ")}.`);
+    note.dataset["from"] = String(whole.from_unix_ms);
+    note.dataset["to"] = String(whole.to_unix_ms);
     note.dataset["tasks"] = String(whole.tasks);
     note.dataset["earlier"] = String(whole.earlier_attempts);
     note.dataset["pending"] = String(whole.attempts_pending || whole.next !== undefined);
@@ -281,7 +288,7 @@ export const timeline: View = (main) => {
       pen.fillText(fit(pen, row.name, LABEL - 12), 6, top + ROW / 2 - 2);
       if (answer!.spans_omitted > 0) drawColumns(pen, c, row, top);
       else drawSpans(pen, c, row, top);
-      for (const mark of signs.get(row.id) ?? []) drawMark(pen, c, mark, top);
+      drawMarks(pen, c, signs.get(row.id) ?? [], top);
       pen.restore();
     };
     // Row by row, each in place of what was there: what does not fit into this frame comes with the next.
@@ -377,11 +384,17 @@ export const timeline: View = (main) => {
     });
   };
 
-  const drawMark = (pen: CanvasRenderingContext2D, c: ReturnType<typeof colours>, mark: api.Mark, top: number) => {
-    const left = x(mark.unix_ms);
-    if (left < LABEL || left > canvas.clientWidth) return;
+  /** Marks of one kind that would cover each other, and what runs below them, are drawn as one. */
+  const drawMarks = (pen: CanvasRenderingContext2D, c: ReturnType<typeof colours>, signs: api.Mark[], top: number) => {
+    const last = { "▲": -Infinity, "⚑": -Infinity };
     pen.fillStyle = c.mark;
-    pen.fillText(mark.event === "task_moved" ? "▲" : "⚑", left - 5, top + ROW - 9);
+    for (const mark of signs) {
+      const left = x(mark.unix_ms);
+      const sign = mark.event === "task_moved" ? "▲" : "⚑";
+      if (left < LABEL || left > canvas.clientWidth || left - last[sign] < MARK) continue;
+      last[sign] = left;
+      pen.fillText(sign, left - 5, top + ROW - 9);
+    }
   };
 
   const at = (event: PointerEvent | MouseEvent): [Row, Span] | null => {
@@ -467,7 +480,7 @@ export const timeline: View = (main) => {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   dark.addEventListener("change", draw);
   const stop = api.repeat(1000, async (signal) => {
-    if (live || answer === null || answer.to_unix_ms > Date.now()) await load(signal);
+    if (live || behind || answer === null || answer.to_unix_ms > Date.now()) await load(signal);
   });
   return () => {
     stop();

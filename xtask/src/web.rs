@@ -31,7 +31,10 @@ pub(crate) fn test(suite: &Suite) -> Result<()> {
     let mut browse = suite.command("node");
     browse.arg("web/test/dashboard.mjs");
     browse.arg(suite.program());
-    finish(browse)
+    finish(browse)?;
+    let mut many = suite.command("node");
+    many.arg("web/test/many.mjs").arg(suite.program());
+    finish(many)
 }
 
 /// Measures how fast the dashboard is, in the program as it is released.
@@ -48,7 +51,10 @@ pub(crate) fn bench(suite: &Suite) -> Result<()> {
     ])?;
     let mut bench = suite.command("node");
     bench.args(["web/test/bench.mjs", "target/release/loxley"]);
-    finish(bench)
+    finish(bench)?;
+    let mut many = suite.command("node");
+    many.args(["web/test/many.mjs", "target/release/loxley", "1000000"]);
+    finish(many)
 }
 
 /// Exactly what the lock file names, without anything that wants to run on the way.
