@@ -1,122 +1,84 @@
-//! A journal in PostgreSQL beside the embedded one, and beside what people do without a scheduler: a table of jobs on the
-//! same database, from which workers take with `FOR UPDATE SKIP LOCKED`.
+//! A journal in PostgreSQL beside the embedded one, two shards beside one, what people do without a scheduler (a table of
+//! jobs on the same database, from which workers take with `FOR UPDATE SKIP LOCKED`; a queue from a registry that does
+//! that), and how long nobody is served when a server is killed.
 //!
-//! All of it runs on this machine; read ratios. The table does less (no placement, no leases, no history of attempts), and
-//! a worker that dies in it leaves its row to the others.
+//! All of it runs on this machine; read ratios. The queues do less (no placement, no leases, no history of attempts).
 
-use std::str::FromStr;
-use std::time::Instant;
+mod database;
+mod failover;
+mod queues;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use loxley_api::{JobRequest, TaskRequest};
-use loxley_journal::postgres::Address;
-use tokio::runtime::Runtime;
-use tokio_postgres::{Client, Config, NoTls};
 
 use crate::Options;
 use crate::measure::{Contender, Role, Samples, interleaved, quantile};
 use crate::report::{Goal, Report};
 use crate::server::{Fleet, array, function};
+use database::Database;
 
-/// The schema of ours that is made and dropped.
-const SCHEMA: &str = "loxley_bench";
-/// That of the plain table.
-const TABLE_SCHEMA: &str = "loxley_bench_table";
-/// Workers that take from the table, and agents.
+/// Agents, and workers that take from the queues.
 const WORKERS: usize = 2;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The PostgreSQL to measure on: postgres://user@host/database. The schemas loxley_bench and loxley_bench_table in it
-    /// are dropped.
+    /// The PostgreSQL to measure on: postgres://user@host/database. Schemas whose names begin with loxley_bench, and
+    /// graphile_worker, are dropped in it. Without it, one is started for the time of the measurement.
     #[arg(long, value_name = "URL")]
-    database: String,
+    database: Option<String>,
 }
 
 pub(crate) fn run(options: &Options, arguments: &Arguments, report: &mut Report) -> Result<()> {
-    let database = Database::new(&arguments.database)?;
-    if options.wants("no-op functions") {
-        no_op_functions(options, &database, report)?;
-    }
-    if options.wants("round trip") {
-        round_trips(options, &database, report)?;
+    let database = Database::new(arguments.database.as_deref())?;
+    let cases: [(&str, Case); 4] = [
+        ("no-op functions", no_op_functions),
+        ("two shards", two_shards),
+        ("round trip", round_trips),
+        ("failover", failover::stall),
+    ];
+    for (name, case) in cases {
+        if options.wants(name) {
+            case(options, &database, report)?;
+        }
     }
     Ok(())
 }
 
-/// The database, empty of ours at both ends.
-struct Database {
-    runtime: Runtime,
-    config: Config,
-    address: Address,
+type Case = fn(&Options, &Database, &mut Report) -> Result<()>;
+
+/// So many tasks are enough to measure a rate.
+fn task_count(options: &Options) -> usize {
+    if options.quick { 50_000 } else { 200_000 }
 }
 
-impl Database {
-    fn new(url: &str) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()?;
-        let config = Config::from_str(url).context("--database")?;
-        let mark = if url.contains('?') { '&' } else { '?' };
-        let address = Address::parse(&format!("{url}{mark}schema={SCHEMA}"), None)?;
-        let this = Self {
-            runtime,
-            config,
-            address,
-        };
-        this.clear()?;
-        Ok(this)
-    }
-
-    fn clear(&self) -> Result<()> {
-        self.runtime.block_on(async {
-            let client = self.connect().await?;
-            let drop = format!(
-                "DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; DROP SCHEMA IF EXISTS {TABLE_SCHEMA} CASCADE"
-            );
-            Ok(client.batch_execute(&drop).await?)
-        })
-    }
-
-    async fn connect(&self) -> Result<Client> {
-        let (client, connection) = self.config.connect(NoTls).await?;
-        tokio::spawn(connection);
-        Ok(client)
-    }
-
-    fn fleet(&self) -> Result<Fleet> {
-        Fleet::start_on(self.address.clone(), WORKERS as u32, 1, 1)
-    }
+fn per_task(seconds: f64, count: usize) -> f64 {
+    seconds * 1e6 / count as f64
 }
 
-impl Drop for Database {
-    fn drop(&mut self) {
-        let _ = self.clear();
-    }
-}
-
-/// Functions that do nothing, on two agents; the same number of rows, taken by two workers.
+/// Functions that do nothing, on two agents; as many or fewer jobs in queues, taken by two workers.
 fn no_op_functions(options: &Options, database: &Database, report: &mut Report) -> Result<()> {
-    let count = if options.quick { 20_000 } else { 200_000 };
-    // One commit a task or two: it would take minutes.
-    let rows = count / 20;
+    let count = task_count(options);
+    // One commit a job or two: all of them would take minutes.
+    let few = count / 20;
     let job = array(function("no-op"), count);
-    let per_task = |seconds: f64, count: usize| seconds * 1e6 / count as f64;
-    let shared = database.fleet()?;
+    let shared = database.fleet("one", 1)?;
     let embedded = Fleet::start(true, WORKERS as u32, 1, 1)?;
+    let graphile = queues::Graphile::install()?;
     let mut contenders = vec![
         Contender::new("loxley on PostgreSQL", Role::Subject, || {
             per_task(shared.time(&job), count)
         }),
-        Contender::new("loxley, embedded journal", Role::Floor, || {
+        Contender::new("embedded journal", Role::Floor, || {
             per_task(embedded.time(&job), count)
         }),
-        Contender::new("job table, one at a time", Role::Peer, || {
-            per_task(job_table(database, rows, 1), rows)
+        Contender::new("job table by ones", Role::Peer, || {
+            per_task(queues::job_table(database, few, 1), few)
         }),
-        Contender::new("job table, 100 at a time", Role::Peer, || {
-            per_task(job_table(database, count, 100), count)
+        Contender::new("job table by hundreds", Role::Peer, || {
+            per_task(queues::job_table(database, count, 100), count)
+        }),
+        Contender::new("graphile-worker", Role::Peer, || {
+            per_task(graphile.time(database, few), few)
         }),
     ];
     contenders.retain(|contender| options.admits(contender.name()));
@@ -127,6 +89,29 @@ fn no_op_functions(options: &Options, database: &Database, report: &mut Report) 
     Ok(())
 }
 
+/// The same tasks in one shard and in two, half in each, with two agents in all.
+fn two_shards(options: &Options, database: &Database, report: &mut Report) -> Result<()> {
+    let count = task_count(options);
+    let whole = array(function("no-op"), count);
+    let half = array(function("no-op"), count / 2);
+    let one = database.fleet("one", 1)?;
+    let two = database.fleet("two", 2)?;
+    two.share_out_agents()?;
+    let mut contenders = vec![
+        Contender::new("two shards", Role::Subject, || {
+            per_task(two.time_in_all_shards(&half), count)
+        }),
+        Contender::new("one shard", Role::Floor, || {
+            per_task(one.time(&whole), count)
+        }),
+    ];
+    contenders.retain(|contender| options.admits(contender.name()));
+    let samples = interleaved(options.effort(), &mut contenders);
+    let goal = Goal::Times(1.0, "one shard");
+    report.case("two shards", "µs/task", Some(goal), &samples);
+    Ok(())
+}
+
 /// One task, from its submission to its end, again and again.
 fn round_trips(options: &Options, database: &Database, report: &mut Report) -> Result<()> {
     let rounds = if options.quick { 200 } else { 2_000 };
@@ -134,7 +119,7 @@ fn round_trips(options: &Options, database: &Database, report: &mut Report) -> R
         tasks: vec![TaskRequest::new(function("no-op"))],
         ..JobRequest::default()
     };
-    let shared = database.fleet()?;
+    let shared = database.fleet("one", 1)?;
     let embedded = Fleet::start(true, WORKERS as u32, 1, 1)?;
     let (mut on_postgres, mut on_disk) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -153,55 +138,4 @@ fn round_trips(options: &Options, database: &Database, report: &mut Report) -> R
         report.case(name, "ms", Some(Goal::Times(2.0, "embedded")), &samples);
     }
     Ok(())
-}
-
-/// Seconds until workers have taken and finished so many rows, `batch` at a time: one transaction takes rows, does
-/// nothing, and says that they are done.
-fn job_table(database: &Database, rows: usize, batch: i64) -> f64 {
-    let took = database.runtime.block_on(async {
-        let client = database.connect().await?;
-        client
-            .batch_execute(&format!(
-                "DROP SCHEMA IF EXISTS {TABLE_SCHEMA} CASCADE; CREATE SCHEMA {TABLE_SCHEMA}; \
-                 CREATE TABLE {TABLE_SCHEMA}.job (id bigint PRIMARY KEY, done timestamptz); \
-                 CREATE INDEX job_open ON {TABLE_SCHEMA}.job (id) WHERE done IS NULL"
-            ))
-            .await?;
-        let mut clients = Vec::new();
-        for _ in 0..WORKERS {
-            clients.push(database.connect().await?);
-        }
-        let begun = Instant::now();
-        client
-            .execute(
-                &format!("INSERT INTO {TABLE_SCHEMA}.job (id) SELECT generate_series(1, $1::bigint)"),
-                &[&(rows as i64)],
-            )
-            .await?;
-        let mut workers = tokio::task::JoinSet::new();
-        for client in clients {
-            workers.spawn(async move {
-                let take = client
-                    .prepare(&format!(
-                        "UPDATE {TABLE_SCHEMA}.job SET done = clock_timestamp() WHERE id IN (SELECT id \
-                         FROM {TABLE_SCHEMA}.job WHERE done IS NULL ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED)"
-                    ))
-                    .await?;
-                let mut taken = 0;
-                loop {
-                    match client.execute(&take, &[&batch]).await? {
-                        0 => return Ok::<u64, tokio_postgres::Error>(taken),
-                        some => taken += some,
-                    }
-                }
-            });
-        }
-        let mut taken = 0;
-        while let Some(worker) = workers.join_next().await {
-            taken += worker??;
-        }
-        anyhow::ensure!(taken == rows as u64, "{taken} of {rows} rows were taken");
-        Ok::<f64, anyhow::Error>(begun.elapsed().as_secs_f64())
-    });
-    took.expect("the database answers")
 }

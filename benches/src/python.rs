@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use crate::Options;
 
 /// What the script needs besides the wheel.
-const NEEDED: &[&str] = &["maturin>=1.9,<2", "cloudpickle>=2.2", "numpy"];
+const NEEDED: &[&str] = &["maturin>=1.9,<2", "cloudpickle>=3.0", "numpy"];
 
 /// Who is measured too, where it can be installed.
 const PEERS: &[&str] = &["joblib", "distributed", "ray", "pebble", "mpire"];

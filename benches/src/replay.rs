@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
 const RUNS: [(&str, &[&str]); 6] = [
     (
         "sleeps, equal",
-        &["-j", "8", "--array", "1-200", "sleep 0.05"],
+        &["-j", "8", "--array", "1-200", "sleep 0.05; : {}"],
     ),
     (
         "sleeps, heavy tail",

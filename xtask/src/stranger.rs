@@ -86,7 +86,7 @@ pub(crate) fn test(suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-/// The pages can be read by `man`, without a warning.
+/// The pages can be read by `man`.
 fn manual(at_home: &impl Fn(&str) -> Command, program: &Path, place: &Path) -> Result<()> {
     let pages = place.join("man");
     let mut man = at_home(program.to_str().context("the path is no text")?);

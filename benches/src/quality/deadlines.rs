@@ -128,13 +128,16 @@ fn one(processors: usize, stream: bool, rng: &mut Rng) -> Counts {
 
 fn as_workload(tasks: &FleetTasks, submitted: &HashMap<u64, Nanos>) -> (Workload, Vec<Nanos>) {
     let mut builder = WorkloadBuilder::default();
-    let mut deadlines = Vec::new();
+    let mut deadlines: Vec<Nanos> = Vec::new();
+    // Jobs come one after the other, also in one moment: nobody knows the next one when it begins with the first.
+    let mut jobs = 0;
     for (number, &work) in tasks.work().iter().enumerate() {
+        let deadline = tasks.spec(number).deadline.expect("each has one").0;
+        jobs += u64::from(deadlines.last().is_some_and(|last| *last != deadline));
         let mut record = TaskRecord::new(format!("t{number}"), work);
-        record.release = submitted[&(number as u64)];
+        record.release = submitted[&(number as u64)] + jobs;
         builder.add(record);
-        let deadline = tasks.spec(number).deadline;
-        deadlines.push(deadline.expect("each has one").0);
+        deadlines.push(deadline);
     }
     (builder.build().expect("there are no edges"), deadlines)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use loxley_agent::{Agent, AgentOptions, Functions};
 use loxley_api::{Access, JobInfo, JobRequest};
 use loxley_journal::postgres::Address;
@@ -13,6 +13,8 @@ use loxley_server::decider::Handle;
 use loxley_server::{Context, Server, ServerOptions, api};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+
+use super::{array, function};
 
 /// As many agents as are asked for, until this process is killed.
 #[derive(clap::Args)]
@@ -57,7 +59,8 @@ pub(crate) fn agents(arguments: &AgentArguments) -> Result<()> {
 /// A server with its agents. They end with it.
 pub(crate) struct Fleet {
     pub(super) runtime: Runtime,
-    context: Context,
+    /// One for each shard.
+    contexts: Vec<Context>,
     serving: Option<tokio::task::JoinHandle<Result<(), loxley_server::ServerError>>>,
     agents: Vec<Child>,
     /// None once somebody took it. It goes when everything else is gone.
@@ -74,6 +77,7 @@ impl Fleet {
     /// A server on a journal in PostgreSQL, the only instance.
     pub(crate) fn start_on(
         address: Address,
+        shards: u16,
         processes: u32,
         count: u32,
         slots: u32,
@@ -82,11 +86,10 @@ impl Fleet {
         let runtime = new_runtime()?;
         let options = ServerOptions::new(directory.path().to_owned());
         let name = Some("bench".to_owned());
-        let shards = None;
         let cluster = ClusterOptions {
             address,
             name,
-            shards,
+            shards: Some(shards),
         };
         let cluster = Cluster::start(options, cluster);
         let cluster = runtime.block_on(cluster)?;
@@ -96,10 +99,11 @@ impl Fleet {
             api::router(context)
         });
         let serving = Some(runtime.spawn(serving));
-        let context = served.recv_timeout(Duration::from_secs(60))?;
+        let contexts = (0..shards).map(|_| served.recv_timeout(Duration::from_secs(60)));
+        let contexts = contexts.collect::<Result<_, _>>()?;
         let fleet = Self {
             runtime,
-            context,
+            contexts,
             serving,
             agents: Vec::new(),
             directory: Some(directory),
@@ -117,11 +121,11 @@ impl Fleet {
                 false => Server::start_in_memory(options, api::router).await,
             }
         })?;
-        let context = server.context().clone();
+        let contexts = vec![server.context().clone()];
         let serving = Some(runtime.spawn(server.run()));
         Ok(Self {
             runtime,
-            context,
+            contexts,
             serving,
             agents: Vec::new(),
             directory: Some(directory),
@@ -147,14 +151,44 @@ impl Fleet {
     }
 
     pub(super) fn handle(&self) -> &Handle {
-        &self.context.handle
+        &self.contexts[0].handle
+    }
+
+    /// Waits until every shard has an agent: they go where there is work.
+    pub(crate) fn share_out_agents(&self) -> Result<()> {
+        let job = array(function("no-op"), 10_000);
+        let begun = Instant::now();
+        while self.agent_counts()?.contains(&0) {
+            ensure!(
+                begun.elapsed() < Duration::from_secs(120),
+                "a shard has no agent"
+            );
+            self.time_in_all_shards(&job);
+        }
+        Ok(())
+    }
+
+    /// How many agents each shard has.
+    fn agent_counts(&self) -> Result<Vec<u64>> {
+        let counts = self.contexts.iter().map(|context| {
+            let fleet = self.runtime.block_on(context.handle.fleet())?;
+            Ok(fleet.agent_count)
+        });
+        counts.collect()
     }
 
     fn wait_for_agents(&self, count: u64) -> Result<()> {
         let begun = Instant::now();
         self.runtime.block_on(async {
-            while self.handle().fleet().await?.agent_count < count {
-                anyhow::ensure!(
+            loop {
+                let mut found = 0;
+                for context in &self.contexts {
+                    found += context.handle.fleet().await?.agent_count;
+                }
+                if found >= count {
+                    break;
+                }
+                ensure!(
                     begun.elapsed() < Duration::from_secs(60),
                     "agents are missing"
                 );
@@ -166,17 +200,31 @@ impl Fleet {
 
     /// Seconds from the submission of a job to its end.
     pub(crate) fn time(&self, job: &JobRequest) -> f64 {
+        self.time_in(&self.contexts[..1], job)
+    }
+
+    /// Seconds from the submission of a job to each shard until all of them have ended.
+    pub(crate) fn time_in_all_shards(&self, job: &JobRequest) -> f64 {
+        self.time_in(&self.contexts, job)
+    }
+
+    fn time_in(&self, shards: &[Context], job: &JobRequest) -> f64 {
         let begun = Instant::now();
-        let ended = self.runtime.block_on(async {
-            let accepted = self.handle().submit(job, "bench").await?;
-            self.handle().wait(accepted.id).await
+        let ended: Result<Vec<JobInfo>, _> = self.runtime.block_on(async {
+            let mut accepted = Vec::new();
+            for shard in shards {
+                accepted.push((shard, shard.handle.submit(job, "bench").await?.id));
+            }
+            let mut ended = Vec::new();
+            for (shard, job) in accepted {
+                ended.push(shard.handle.wait(job).await?);
+            }
+            Ok::<_, loxley_api::ApiError>(ended)
         });
         let took = begun.elapsed().as_secs_f64();
-        let ended: JobInfo = ended.expect("the job is accepted and ends");
-        assert_eq!(
-            ended.tasks.succeeded, ended.tasks.total,
-            "every task succeeds"
-        );
+        for job in ended.expect("jobs are accepted and end") {
+            assert_eq!(job.tasks.succeeded, job.tasks.total, "every task succeeds");
+        }
         took
     }
 }
@@ -187,7 +235,9 @@ impl Drop for Fleet {
             let _ = agent.kill();
             let _ = agent.wait();
         }
-        self.context.stop();
+        for context in &self.contexts {
+            context.stop();
+        }
         if let Some(serving) = self.serving.take() {
             let _ = self.runtime.block_on(serving);
         }

@@ -114,8 +114,8 @@ pub(crate) struct Conversation {
 pub(crate) struct Servers {
     /// The one to try next comes first.
     urls: Vec<String>,
-    /// The highest epoch that one of them showed us, of each shard.
-    epochs: BTreeMap<u32, u64>,
+    /// The newest holder that we have heard of, of each shard, and how far it said that its journal is written.
+    seen: BTreeMap<u32, wire::Seen>,
     /// The shard that we belong to, once we know.
     shard: Option<u32>,
     /// The shard that we were sent to, while we have yet to finish what we have.
@@ -129,21 +129,35 @@ impl Servers {
     pub(crate) fn new(access: &Access) -> Self {
         Self {
             urls: access.urls(),
-            epochs: BTreeMap::new(),
+            seen: BTreeMap::new(),
             shard: None,
             moves_to: None,
         }
     }
 
     /// Whether whoever says welcome is the newest holder of its shard that we have heard of.
-    fn is_current(&mut self, welcome: &wire::Welcome) -> bool {
-        let known = self.epochs.entry(welcome.shard).or_default();
-        if welcome.epoch < *known {
+    fn is_current(&mut self, welcome: &wire::Welcome, position: u64) -> bool {
+        let known = self.seen.get(&welcome.shard).map(|seen| seen.epoch);
+        if known.is_some_and(|known| welcome.epoch < known) {
             return false;
         }
-        *known = welcome.epoch;
+        let seen = wire::Seen {
+            shard: welcome.shard,
+            epoch: welcome.epoch,
+            holder: welcome.holder,
+            position,
+        };
+        self.seen.insert(welcome.shard, seen);
         self.shard = Some(welcome.shard);
         true
+    }
+
+    /// The holder of our shard said that its journal is written so far.
+    fn saw(&mut self, position: u64) {
+        let seen = self.shard.and_then(|shard| self.seen.get_mut(&shard));
+        if let Some(seen) = seen {
+            seen.position = seen.position.max(position);
+        }
     }
 
     /// That one did not answer, or stands by: the next, or the one that it named.
@@ -154,6 +168,17 @@ impl Servers {
             self.urls.insert(0, named.to_owned());
             self.urls.truncate(Self::MAX);
         }
+    }
+
+    /// None that we know answered: those that we did not know come first.
+    fn find_again(&mut self, urls: Vec<String>) {
+        for url in urls.into_iter().rev() {
+            if !self.urls.contains(&url) {
+                tracing::info!(server = url, "knows another instance of the server");
+                self.urls.insert(0, url);
+            }
+        }
+        self.urls.truncate(Self::MAX);
     }
 
     fn learn(&mut self, servers: &[String]) {
@@ -227,6 +252,9 @@ impl Conversation {
             if self.stopper.level() == 2 || (self.stopper.level() == 1 && self.ledger.is_empty()) {
                 return Ok(());
             }
+            if attempt >= self.servers().urls.len() as u32 {
+                self.look_into_file();
+            }
             let pauses = match self.servers().urls.len() {
                 1 => &pauses,
                 _ => &short_pauses,
@@ -238,6 +266,17 @@ impl Conversation {
                 () = tokio::time::sleep(pause) => {}
                 () = self.stopper.inner.bell.notified() => {}
             }
+        }
+    }
+
+    /// Servers may have come back elsewhere, all of them.
+    fn look_into_file(&self) {
+        let known = &self.options.access;
+        let file = self.options.access_file.as_deref().map(Access::read);
+        if let Some(Ok(access)) = file
+            && access.certificate_sha256 == known.certificate_sha256
+        {
+            self.servers().find_again(access.urls());
         }
     }
 
@@ -284,7 +323,7 @@ impl Conversation {
         };
         {
             let mut servers = self.servers();
-            if !servers.is_current(&welcome) {
+            if !servers.is_current(&welcome, first.position) {
                 return Err(Status::unavailable(
                     "another instance has taken over from this one",
                 ));
@@ -342,6 +381,10 @@ impl Conversation {
 
     fn hello(&self) -> wire::Hello {
         let options = &self.options;
+        let (shard, seen) = {
+            let servers = self.servers();
+            (servers.shard, servers.seen.values().copied().collect())
+        };
         wire::Hello {
             version: wire::VERSION,
             name: options.name.clone(),
@@ -369,7 +412,8 @@ impl Conversation {
                 .into_owned(),
             pid: std::process::id(),
             notes: self.notes.clone(),
-            shard: self.servers().shard,
+            shard,
+            seen,
         }
     }
 }
@@ -489,6 +533,7 @@ impl Talk<'_> {
         }
         {
             let mut servers = self.conversation.servers();
+            servers.saw(frame.position);
             servers.learn(&frame.servers);
             // Whoever is on its way already finishes that first.
             servers.moves_to = servers.moves_to.or(frame.move_to_shard);

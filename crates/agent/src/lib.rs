@@ -17,6 +17,7 @@ mod name_claim;
 mod vitals;
 
 use std::io;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
@@ -37,6 +38,8 @@ pub use loxley_exec::{Call, FunctionError, Functions, GuardianProgram};
 pub struct AgentOptions {
     /// Where the server is, and our token.
     pub access: Access,
+    /// The file that says so: looked into again when no server is found, since one that came back elsewhere writes that there.
+    pub access_file: Option<PathBuf>,
     /// Unique in the fleet.
     pub name: String,
     /// What it can do.
@@ -67,6 +70,7 @@ impl AgentOptions {
     pub fn new(access: Access, name: &str) -> Self {
         Self {
             access,
+            access_file: None,
             name: name.to_owned(),
             skills: Vec::new(),
             slots: 1,

@@ -76,7 +76,7 @@ impl TaskState {
     }
 }
 
-/// How many tasks are in which state. `total` is the sum of the others.
+/// How many tasks are in which state. `total` is the sum of the others but `started`, which is a part of `running`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskCounts {
@@ -92,6 +92,9 @@ pub struct TaskCounts {
     pub queued: u64,
     /// With agents: assigned or running.
     pub running: u64,
+    /// How many of these agents have started; the others will be next.
+    #[serde(default)]
+    pub started: u64,
     /// Succeeded.
     pub succeeded: u64,
     /// Failed.
@@ -105,6 +108,12 @@ impl TaskCounts {
     #[must_use]
     pub const fn over(&self) -> u64 {
         self.succeeded + self.failed + self.cancelled
+    }
+
+    /// How many wait for their turn: on queues, or with agents that have not started them.
+    #[must_use]
+    pub const fn not_started(&self) -> u64 {
+        self.queued + self.running.saturating_sub(self.started)
     }
 }
 
@@ -508,6 +517,9 @@ pub struct ShardInfo {
     /// How many tasks of other shards it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guests: Option<u64>,
+    /// Why nobody serves it: what its journal has lost, in words. Absent where nothing is known to be lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
 }
 
 /// How a database is kept from the loss of its machine.

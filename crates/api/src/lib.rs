@@ -23,6 +23,7 @@ mod forecast;
 mod graph;
 mod info;
 mod journal;
+mod json;
 mod mark;
 mod request;
 mod result;

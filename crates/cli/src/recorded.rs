@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use loxley_api::{Access, JournalInfo};
 use loxley_client::{ClientError, blocking};
 use loxley_journal::{
@@ -35,11 +35,47 @@ fn is_access_file(name: &Path) -> bool {
     name.is_file() && Access::read(name).is_ok()
 }
 
+/// The journal in a database; where there are several, the one of the shard that is named behind a `#`.
 #[cfg(feature = "postgres")]
 fn database(name: &Path) -> Result<Box<dyn Journal>> {
-    use loxley_journal::postgres::{Address, PostgresJournal};
-    let address = Address::parse(name.to_str().unwrap_or_default(), None)?;
-    Ok(Box::new(PostgresJournal::observe(&address)?))
+    use loxley_journal::postgres::{Address, Link, PostgresJournal};
+    let name = name.to_str().unwrap_or_default();
+    let (url, shard) = match name.split_once('#') {
+        Some((url, shard)) => (url, Some(shard)),
+        None => (name, None),
+    };
+    let address = Address::parse(url, None)?;
+    let first = PostgresJournal::observe(&address)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start threads")?;
+    let count = runtime.block_on(async {
+        let link = Link::connect(&address).await?;
+        Ok::<_, anyhow::Error>(link.shard_count().await?)
+    })?;
+    let shard = match shard {
+        None if count == 1 => 0,
+        None => bail!("{}", several_journals(count.into(), url)),
+        Some(shard) => {
+            let number = shard.parse::<u16>().ok().filter(|shard| *shard < count);
+            let last = count - 1;
+            number.with_context(|| format!("`#{shard}`: the shards there are 0 to {last}"))?
+        }
+    };
+    Ok(Box::new(match shard {
+        0 => first,
+        shard => PostgresJournal::observe_shard(&address, shard.into())?,
+    }))
+}
+
+/// Each shard has decided by itself, with agents and a configuration of its own.
+fn several_journals(count: usize, url: &str) -> String {
+    let last = count - 1;
+    format!(
+        "there are {count} journals, one for each shard, and each is run again by itself: name the shard behind the \
+         address, from {url}#0 to {url}#{last}"
+    )
 }
 
 #[cfg(not(feature = "postgres"))]
@@ -75,9 +111,17 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
-    fn open(access: &Access) -> Result<Self, ClientError> {
+    fn open(access: &Access) -> Result<Self> {
         let client = blocking::Client::new(access)?;
         let info = client.call(async |client| client.journal().await)?;
+        let cluster = client.call(async |client| client.cluster().await)?;
+        let count = cluster.shards.len();
+        if count > 1 {
+            bail!(
+                "{}",
+                several_journals(count, "postgres://user@host/database")
+            );
+        }
         Ok(Self { client, info })
     }
 

@@ -20,7 +20,8 @@ use crate::sim::progress_bar;
 /// Run what a journal recorded again in virtual time: how near that is, and what would have been different.
 ///
 /// JOURNAL is a server's directory or the access file in it, that of `loxley run --journal`, a copy of one, or a
-/// database (postgres://user@host/database); a server may be running. First its work runs as it was: the recorded configuration on the recorded fleet, by the real scheduler, and how far
+/// database (postgres://user@host/database; with several shards one of their journals, postgres://user@host/database#1); a
+/// server may be running. First its work runs as it was: the recorded configuration on the recorded fleet, by the real scheduler, and how far
 /// that is from what happened is said. Then comes what you ask: each of `--config`, `--set`, `--agents`, `--without`
 /// and `--load` is a variant of its own, side by side, or all of them one with `--together`. Variants are compared
 /// with the recorded configuration in pairs of equal seeds, and a sentence says whether a difference is more than

@@ -706,6 +706,242 @@ fn tasks_that_one_agent_can_do_end_once_in_two_shards_though_servers_are_killed_
     one_writer_at_a_time(&world);
 }
 
+/// Each shard has an agent that cannot leave, for it runs something all the time. What waits in one shard goes to the agent of
+/// the other, then, and comes home with output and result; also when the servers of both are killed meanwhile. The tasks must
+/// not run twice, and do not.
+#[test]
+fn tasks_that_wait_go_to_another_shard_and_come_home_once_though_servers_are_killed() {
+    const TASKS: u64 = 240;
+    let Some(world) = world() else {
+        return;
+    };
+    let mut servers = vec![("a", world.server_of("a", Some("2")))];
+    servers.push(("b", world.server_of("b", None)));
+    world.until("both hold one", || world.holders() == [1, 1]);
+    let seen_by = |server: &str| -> Option<Vec<Value>> {
+        let output = world.run(server, &["server", "list", "--json"]);
+        let seen: Value = serde_json::from_slice(&output.stdout).ok()?;
+        Some(seen["shards"].as_array()?.clone())
+    };
+    let shards = || seen_by("a");
+    // Each server places agents by what it knows.
+    let agents_are = |expected: [u64; 2]| {
+        ["a", "b"].iter().all(|server| {
+            seen_by(server).is_some_and(|shards| {
+                let agents = shards.iter().map(|shard| shard["agents"].as_u64());
+                agents.eq(expected.map(Some))
+            })
+        })
+    };
+    let _ada = world.agent("a", "ada", "2");
+    world.until("ada is there", || agents_are([1, 0]));
+    let _bob = world.agent("b", "bob", "3");
+    world.until("bob is where ada is not", || agents_are([1, 1]));
+    // Keys lead to the same shard in every version.
+    let submit = |key: &str, shard: u64, args: &[&str]| -> u64 {
+        let who = ["submit", "--json", "--user", "mia", "--key", key];
+        let job = world.json("a", &[&who[..], &["--no-rerun"], args].concat());
+        let job = job["id"].as_u64().unwrap();
+        assert_eq!(job >> SHARD_BITS, shard, "{key}");
+        job
+    };
+    let go = world.path("go").display().to_string();
+    let keep = |agent: &str| {
+        let book = world.path(agent).display().to_string();
+        format!("echo 1 >>{book}.book; while [ ! -e {go} ]; do sleep 0.1; done")
+    };
+    let kept = [
+        submit("keeps-ada", 0, &["--", "sh", "-c", &keep("ada")]),
+        submit("keeps-bob", 1, &["--", "sh", "-c", &keep("bob")]),
+    ];
+    world.until("both have something to do", || {
+        ["ada.book", "bob.book"]
+            .iter()
+            .all(|book| world.book(book) == [1])
+    });
+    let script = format!(
+        "echo {{}} >>{}; echo said {{}}; sleep 0.4",
+        world.path("moved").display()
+    );
+    let range = format!("1-{TASKS}");
+    let job = submit(
+        "moved",
+        0,
+        &[
+            "--cost", "0.4s", "--array", &range, "--", "sh", "-c", &script,
+        ],
+    );
+
+    // Seen by everybody, and killed while guests run: first the holder of the shard that has them, then that of their home.
+    for victim in [1, 0] {
+        let mut holder = None;
+        world.until("guests are there", || {
+            let Some(shards) = shards() else { return false };
+            holder = shards[victim]["holder"].as_str().map(ToOwned::to_owned);
+            holder.is_some()
+                && shards[0]["away"].as_u64() > Some(2)
+                && shards[1]["guests"].as_u64() > Some(2)
+        });
+        let at = servers
+            .iter()
+            .position(|(name, _)| holder.as_deref() == Some(*name));
+        let (name, killed) = servers.remove(at.unwrap());
+        drop(killed);
+        let again = world.server_of(name, None);
+        // It is at another port: whoever is killed next must not be the last that an agent knows.
+        world.until("agents know it", || {
+            ["ada", "bob"]
+                .iter()
+                .all(|agent| world.log(agent).contains(&again.1))
+        });
+        servers.push((name, again));
+    }
+    world.finish("a", job, "moved", TASKS);
+    // It ran where its row says, and once, by its own book.
+    assert_eq!(world.book("moved").len() as u64, TASKS);
+    let by_bob =
+        format!("SELECT count(*) FROM fleet.task_history WHERE job = {job} AND agent = 'bob'");
+    let by_bob: u64 = world.postgres.sql(&by_bob).parse().unwrap();
+    assert!(by_bob > 10 && by_bob < TASKS, "{by_bob}");
+    // What they wrote came home.
+    let output = world.run("b", &["job", "logs", &job.to_string()]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut said: Vec<&str> = said.lines().collect();
+    said.sort_unstable();
+    let mut expected: Vec<String> = (1..=TASKS).map(|entry| format!("said {entry}")).collect();
+    expected.sort_unstable();
+    assert_eq!(said, expected);
+    // Those that kept the agents busy went on through all of it.
+    fs::write(world.path("go"), "").unwrap();
+    for (kept, book) in kept.into_iter().zip(["ada.book", "bob.book"]) {
+        world.finish("b", kept, book, 1);
+        assert_eq!(world.book(book), [1]);
+    }
+    world.until("nobody is away any more", || {
+        shards().is_some_and(|shards| shards[0]["away"] == 0 && shards[1]["guests"] == 0)
+            && world.postgres.sql("SELECT count(*) FROM fleet.letter") == "0"
+    });
+    one_writer_at_a_time(&world);
+    shards_are_replayed_one_by_one(&world);
+}
+
+/// Each has a journal of its own.
+fn shards_are_replayed_one_by_one(world: &World) {
+    let run = |args: &[&str]| {
+        let mut command = world.command("home");
+        command.env("PGPASSWORD", PASSWORD).args(args);
+        command.output().unwrap()
+    };
+    let url = world.url("fleet");
+    let access = world.path("a").join("access.json").display().to_string();
+    for args in [
+        ["replay", &url],
+        ["sim", &url],
+        ["advise", &url],
+        ["replay", &access],
+    ] {
+        let refused = run(&args);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success(), "{args:?}");
+        assert!(said.contains("2 journals") && said.contains("#1"), "{said}");
+    }
+    for shard in ["0", "1"] {
+        let one = format!("{url}#{shard}");
+        let replayed = run(&["replay", &one, "--seeds=2", "--json"]);
+        let said = String::from_utf8_lossy(&replayed.stderr).into_owned();
+        assert!(replayed.status.success(), "{one}: {said}");
+    }
+    let beyond = run(&["replay", &format!("{url}#2")]);
+    let said = String::from_utf8_lossy(&beyond.stderr).into_owned();
+    assert!(
+        !beyond.status.success() && said.contains("0 to 1"),
+        "{said}"
+    );
+}
+
+/// An older copy of the database takes its place, as when it fails over to a standby that lags behind. The agent saw what was
+/// committed since.
+#[test]
+fn servers_stop_and_say_so_when_an_agent_saw_what_the_database_has_lost() {
+    let Some(mut world) = world() else {
+        return;
+    };
+    let (a, _) = world.server("a");
+    world.until("a serves", || world.who_answers("a").is_some());
+    let (b, _) = world.server("b");
+    let _ada = world.agent("a", "ada", "2");
+    let first = world.submit("a", "first", 10);
+    world.finish("a", first, "first", 10);
+    world.postgres.set_aside();
+    world.until("a server is back", || world.who_answers("a").is_some());
+    let lost = world.submit("a", "lost", 10);
+    world.finish("a", lost, "lost", 10);
+    world.postgres.put_back();
+
+    // Found out, told to everybody who asks, and not served from.
+    world.until("health knows", || {
+        let health = world.run("b", &["server", "health", "--json"]);
+        let said = String::from_utf8_lossy(&health.stdout).into_owned();
+        said.contains("lost_commits") && health.status.code() == Some(4)
+    });
+    assert!(
+        ["a", "b"].iter().any(|name| {
+            let log = world.log(name);
+            log.contains("the agent `ada` saw") && log.contains("has lost what it had acknowledged")
+        }),
+        "a: {}\nb: {}",
+        world.log("a"),
+        world.log("b")
+    );
+    let refused = world.run("b", &["submit", "--", "true"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && said.contains("accept-loss"),
+        "{said}"
+    );
+    let listed = world.run("a", &["server", "list"]);
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.contains("shard 0 is not served"), "{listed}");
+    assert_eq!(world.holders(), Vec::<u64>::new());
+
+    // Its owners go on without.
+    let accept = |world: &World| {
+        let mut command = world.command("home");
+        let url = world.url("fleet");
+        command.env("PGPASSWORD", PASSWORD);
+        command.args(["journal", "accept-loss", &url]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let said = accept(&world);
+    assert!(said.contains("shard 0 goes on"), "{said}");
+    assert_eq!(accept(&world), "nothing is known to be lost\n");
+    world.until("somebody serves again", || world.who_answers("a").is_some());
+    // One that stands by hears of it when it next looks at the database.
+    world.until("health knows that, too", || {
+        let health = world.json("b", &["server", "health", "--json"]);
+        !health.to_string().contains("lost_commits")
+    });
+    let next = world.submit("a", "next", 10);
+    world.finish("a", next, "next", 10);
+    // A takeover after that is one like any other.
+    world.until("it is handed over", || {
+        let handover = ["server", "handover", "--timeout", "3m"];
+        world.run("a", &handover).status.success()
+    });
+    let last = world.submit("b", "last", 10);
+    world.finish("b", last, "last", 10);
+
+    // All come back at other ports: the agent finds them by its access file.
+    drop((a, b));
+    let (_b, _) = world.server("b");
+    let (_a, _) = world.server("a");
+    world.until("somebody serves again", || world.who_answers("a").is_some());
+    let found = world.submit("a", "found", 10);
+    world.finish("a", found, "found", 10);
+}
+
 /// In each shard, in the order of their epochs.
 fn one_writer_at_a_time(world: &World) {
     let writers = "SELECT bool_and(epoch >= before) FROM (SELECT epoch, \

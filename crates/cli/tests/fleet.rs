@@ -583,6 +583,34 @@ fn ctrl_c_ends_the_waiting_and_not_the_job() {
     fleet.ok(&["job", "wait", "1"]);
 }
 
+/// An agent has the next tasks in hand before it begins them: those do not run.
+#[test]
+fn watching_a_job_counts_as_running_what_has_begun() {
+    let mut fleet = Fleet::empty();
+    fleet.agent(&["--name", "bob", "--slots", "1"]);
+    let script = "until test -e go; do sleep 0.05; done";
+    fleet.ok(&["submit", "--array", "1-3", "--", "sh", "-c", script]);
+    // The others may be in the agent's hands or on its queue: they have not begun.
+    until("one runs", || {
+        fleet.json(&["job", "info", "last", "--json"])[0]["tasks"]["started"] == 1
+    });
+    let info = fleet.ok(&["job", "info", "last"]);
+    assert!(info.contains("3: 2 queued, 1 running"), "{info}");
+    let mut watching = fleet
+        .command()
+        .args(["job", "watch", "last"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let first = said.next().unwrap().unwrap();
+    assert_eq!(first, "job 1 open, 0/3 over, 1 running, 2 queued");
+    fs::write(fleet.path().join("go"), "").unwrap();
+    assert_eq!(wait(&mut watching), 0);
+    let last = said.last().unwrap().unwrap();
+    assert_eq!(last, "job 1 succeeded, 3/3 over");
+}
+
 #[test]
 fn agents_and_servers_end_when_told() {
     let mut fleet = Fleet::new();

@@ -1,5 +1,5 @@
 //! Who of several servers is the holder of a shard; and how tasks go from one shard to another ([`moves`], and whom to ask
-//! for them: [`rebalancer`]).
+//! for them: [`rebalancer`]); and whether a journal has lost what others saw of it ([`witness`]).
 //!
 //! ```text
 //!            its lease is over                taken
@@ -31,6 +31,7 @@ pub mod moves;
 mod rate;
 pub mod rebalancer;
 pub mod shard;
+pub mod witness;
 
 use alloc::vec::Vec;
 

@@ -117,7 +117,21 @@ impl State {
             counts.held = (held.count() as u64).min(counts.queued);
             counts.queued -= counts.held;
         }
+        if counts.running > 0 {
+            let started = self.count_started(|task| job.spot(task).is_some());
+            counts.started = started.min(counts.running);
+        }
         counts
+    }
+
+    /// How many tasks agents have started, of those that they have in hand: a task with two copies once.
+    fn count_started(&self, is_meant: impl Fn(TaskId) -> bool) -> u64 {
+        let leases = self.driver.leases().iter().map(|(_, held)| held);
+        let started = leases.filter(|held| held.started.is_some() && is_meant(held.task));
+        let mut tasks: Vec<TaskId> = started.map(|held| held.task).collect();
+        tasks.sort_unstable();
+        tasks.dedup();
+        tasks.len() as u64
     }
 
     /// A task that is not over.
@@ -310,6 +324,7 @@ impl State {
                 held: counts.held,
                 queued: counts.queued,
                 running: counts.running,
+                started: self.count_started(|_| true).min(counts.running),
                 succeeded: counts.finished.saturating_sub(gone.succeeded),
                 failed: (counts.failed + self.unseen.failed).saturating_sub(gone.failed),
                 cancelled: (counts.cancelled + counts.returned + self.unseen.cancelled)

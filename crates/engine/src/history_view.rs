@@ -120,7 +120,7 @@ fn job_info(row: &JobRow, epoch: u64) -> JobInfo {
 }
 
 pub(crate) fn parse(row: &JobRow) -> Option<JobRequest> {
-    serde_json::from_slice(&row.detail).ok()
+    JobRequest::from_json(&row.detail).ok()
 }
 
 /// A task that is over.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use loxley_api::{ApiError, ErrorCode};
 use loxley_model::{JobId, UserId};
+use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 /// How many keys are remembered, of all users.
 const KEYS_MAX: usize = 100_000;
@@ -21,8 +21,8 @@ pub(crate) struct ContentDigest([u8; 16]);
 
 impl ContentDigest {
     pub(crate) fn of(request: &[u8]) -> Self {
-        let hash: [u8; 32] = Sha256::digest(request).into();
-        let (first, _) = hash.split_at(16);
+        let hash = digest(&SHA256, request);
+        let (first, _) = hash.as_ref().split_at(16);
         Self(first.try_into().expect("half of 32 bytes"))
     }
 }

@@ -392,7 +392,7 @@ impl State {
             name: spot.job.request.name.clone(),
             user: self.names.user_name(spot.job.user).as_ref().to_owned(),
             created: spot.job.created,
-            request: serde_json::to_vec(&request).expect("a request is JSON"),
+            request: request.to_json(),
             entry: spot.entry(),
             number: spot.number(),
             cost: guest.or(added).or(declared),
@@ -418,7 +418,7 @@ impl State {
 
     /// Puts a guest where tasks are found by their numbers.
     fn put_guest(&mut self, id: TaskId, task: TravellingTask) -> Option<(JobSpec, TaskSpec)> {
-        let request: TaskRequest = serde_json::from_slice(&task.request).ok()?;
+        let request = TaskRequest::from_json(&task.request).ok()?;
         let kind = names::kind(&mut self.names, &request).ok()?;
         let user = self.names.users.intern(&task.user).ok()?;
         let spec = TaskSpec {

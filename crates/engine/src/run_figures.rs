@@ -70,7 +70,7 @@ impl Kinds {
     /// As the request of the job says.
     #[must_use]
     pub fn of(row: &JobRow) -> Self {
-        let request: Option<JobRequest> = serde_json::from_slice(&row.detail).ok();
+        let request = JobRequest::from_json(&row.detail).ok();
         let tasks = request.into_iter().flat_map(|request| request.tasks);
         Self {
             first: row.first_task,

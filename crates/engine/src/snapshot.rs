@@ -725,7 +725,7 @@ fn jobs_facts(copy: JobsCopy) -> JobsFacts {
 }
 
 fn job_facts(job: JobCopy, parts: &[PartCopy], entries: &[u64]) -> JobFacts {
-    let request = serde_json::to_vec(&*job.request).expect("a request is JSON");
+    let request = job.request.to_json();
     JobFacts {
         id: job.id,
         user: job.user,
@@ -842,7 +842,7 @@ fn restore_job(facts: JobFacts, names: &mut Directory) -> Result<Job> {
         end,
     } = facts;
     let wrong = || SnapshotError::Job(id.0);
-    let request: JobRequest = serde_json::from_slice(&request).map_err(|_| wrong())?;
+    let request = JobRequest::from_json(&request).map_err(|_| wrong())?;
     let same = entries.len() == request.tasks.len() && end >= first.0 && end > 0;
     if request.tasks.is_empty() || !same {
         return Err(wrong());

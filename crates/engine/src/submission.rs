@@ -30,7 +30,7 @@ impl Submission {
 
     /// A request that was checked, or is to be refused by whoever takes it in.
     pub(crate) fn unchecked(request: JobRequest) -> Self {
-        let text = serde_json::to_vec(&request).expect("a request is JSON");
+        let text = request.to_json();
         Self::with(Arc::new(request), text)
     }
 
@@ -83,7 +83,7 @@ impl<'de> Deserialize<'de> for Submission {
             }
 
             fn visit_bytes<E: Error>(self, text: &[u8]) -> Result<Submission, E> {
-                let request = serde_json::from_slice(text).map_err(E::custom)?;
+                let request = JobRequest::from_json(text).map_err(E::custom)?;
                 Ok(Submission::with(Arc::new(request), text.to_vec()))
             }
         }

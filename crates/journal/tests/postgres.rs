@@ -21,10 +21,10 @@ use loxley_journal::postgres::{
 };
 use loxley_journal::{
     AppendError, DatabaseError, Group, History, JobQuery, Journal, LetterRow, Limit, OpenError,
-    Options, Place, Position, ReadHistory, Rows, Snapshot, SqliteJournal, TransferError,
-    Transferred, failpoint, transfer,
+    Options, Place, Position, ReadHistory, Rows, Snapshot, SqliteJournal, TaskFilter, TaskQuery,
+    TransferError, Transferred, failpoint, transfer,
 };
-use loxley_model::JobId;
+use loxley_model::{JobId, TaskId};
 use postgres_server::{OWNER, Postgres};
 
 const HOLDER: u64 = 7;
@@ -697,6 +697,15 @@ fn tables_of_an_older_version_are_brought_up_to_date(server: &Postgres) {
         "CREATE ROLE reader LOGIN; GRANT USAGE ON SCHEMA old TO reader; \
          GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA old TO reader",
     );
+    // Tasks of two jobs in two blocks, one of which failed.
+    server.sql(
+        "INSERT INTO old.agent VALUES (0, 3, 'ada'); \
+         INSERT INTO old.task SELECT 0, number, number / 4000, NULL, 0, 0, NULL, 3, 1, 10, 20, 30 + number, 10, NULL, \
+         NULL, NULL FROM generate_series(3990, 4110) AS number; \
+         UPDATE old.task SET ended = 10, exit_code = 1, attempt = 2 WHERE task = 4100",
+    );
+    let history = "SELECT * FROM old.task_history ORDER BY task";
+    let before = server.sql(history);
     let reader = address(&server.url_of("reader", "postgres", "old"));
     let error = block_on(Link::open(&reader)).unwrap_err().to_string();
     assert!(error.contains("journal schema --from 1"), "{error}");
@@ -708,8 +717,22 @@ fn tables_of_an_older_version_are_brought_up_to_date(server: &Postgres) {
     });
     assert_eq!(
         server.sql("SELECT version, journal FROM old.meta"),
-        "4|4711"
+        "5|4711"
     );
+    assert_eq!(server.sql(history), before);
+    assert_eq!(before.lines().count(), 121);
+    // Whoever could look at the history still can.
+    let as_reader = server.try_sql("reader", "SELECT count(*) FROM old.task_history");
+    assert_eq!(as_reader.unwrap(), "121");
+    let read = PostgresHistory::open(&address, 0).unwrap();
+    let failed = read.tasks(&TaskQuery {
+        filter: TaskFilter::Unsuccessful,
+        ..TaskQuery::default()
+    });
+    let failed = failed.unwrap().rows;
+    assert_eq!(failed.len(), 1);
+    assert_eq!((failed[0].task, failed[0].attempt), (TaskId(4100), 2));
+    assert_eq!(read.task(TaskId(4095)).unwrap().unwrap().finished.0, 4125);
     let mut journal = open(&address);
     journal.append(Position(0), &sample::full(1)).unwrap();
     // The same tables as new ones.

@@ -67,6 +67,22 @@ pub struct Hello {
     /// to. Absent before that.
     #[prost(uint32, optional, tag = "17")]
     pub shard: ::core::option::Option<u32>,
+    /// The farthest that servers told it of each shard. A server whose journal has less knows by this that it lost something.
+    #[prost(message, repeated, tag = "18")]
+    pub seen: ::prost::alloc::vec::Vec<Seen>,
+}
+/// How far the journal of a shard was written when its holder said something.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Seen {
+    #[prost(uint32, tag = "1")]
+    pub shard: u32,
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    #[prost(uint64, tag = "3")]
+    pub holder: u64,
+    /// The place after the last group.
+    #[prost(uint64, tag = "4")]
+    pub position: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Amount {
@@ -226,6 +242,9 @@ pub struct ServerFrame {
     /// That the agent leaves is on disk: nothing new comes after this frame.
     #[prost(bool, tag = "13")]
     pub nothing_new: bool,
+    /// The place after the last group of the journal that was on disk when this left; 0 where nothing is said of it.
+    #[prost(uint64, tag = "14")]
+    pub position: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {
@@ -253,6 +272,9 @@ pub struct Welcome {
     /// Which part of the work this is.
     #[prost(uint32, tag = "8")]
     pub shard: u32,
+    /// The number of the process that says so: each epoch is given to one.
+    #[prost(uint64, tag = "9")]
+    pub holder: u64,
 }
 /// What the tasks of one part of a job have in common. Sent once on a stream, before it is needed.
 #[derive(Clone, PartialEq, ::prost::Message)]

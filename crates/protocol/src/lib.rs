@@ -17,8 +17,8 @@ mod generated;
 
 pub use generated::{
     AgentFrame, Amount, Assign, Cancel, Checkpoint, Farewell, Finished, Hello, Outcome, Output,
-    Retract, ServerFrame, Started, Template, Variable, Vitals, Welcome, Yielded, agents_client,
-    agents_server,
+    Retract, Seen, ServerFrame, Started, Template, Variable, Vitals, Welcome, Yielded,
+    agents_client, agents_server,
 };
 
 /// The version of the protocol that this build speaks. An agent and a server that are one version apart speak the

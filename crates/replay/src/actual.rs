@@ -39,8 +39,9 @@ pub(crate) struct Latencies {
     /// From an assignment to a free slot until its start was heard, not of the first one of an agent, which may have
     /// had to be woken. Agents tell of a start after two milliseconds.
     pub(crate) starts: Vec<Nanos>,
-    /// From an assignment to a free slot until its end was heard, less the run, where no start was told.
-    pub(crate) short: Vec<Nanos>,
+    /// From an assignment to a free slot until its end was heard, less the run: all that a task costs besides. When a start
+    /// is heard says less, since agents tell of it when they get round to it.
+    pub(crate) whole: Vec<Nanos>,
     /// By how much later ends are heard than starts: from the news of a start to the news of the end, less the run.
     pub(crate) ends: Vec<Nanos>,
     /// What agents say of the way there and back.
@@ -55,13 +56,13 @@ impl Latencies {
         const TOLD_AFTER: Nanos = 2_000_000;
         let by_starts = median(&mut self.starts).map(|all| all.saturating_sub(TOLD_AFTER) / 2);
         let said = median(&mut self.round_trips).map(|all| all / 2);
-        let short = median(&mut self.short).map(|all| all.saturating_sub(gap));
-        let half_of_short = short.map(|all| all / 2);
-        let known = [by_starts, said, half_of_short].into_iter().flatten();
+        let whole = median(&mut self.whole).map(|all| all.saturating_sub(gap));
+        let half = whole.map(|all| all / 2);
+        let known = [by_starts, said, half].into_iter().flatten();
         let delay = known.min().unwrap_or(0);
-        let hold = match median(&mut self.ends) {
-            Some(hold) => hold,
-            None => short.map_or(0, |all| all.saturating_sub(2 * delay)),
+        let hold = match whole {
+            Some(all) => all - 2 * delay,
+            None => median(&mut self.ends).unwrap_or(0),
         };
         let worth = |span: Nanos| if span < MIN { 0 } else { span };
         (worth(delay), worth(hold))
@@ -188,12 +189,12 @@ mod tests {
             ..Latencies::default()
         };
         assert_eq!(kept_back.delays(0), (ms(1), ms(30)));
-        let mut short = Latencies {
-            short: vec![ms(13)],
+        let mut heard = Latencies {
+            whole: vec![ms(13)],
             round_trips: vec![ms(2)],
             ..Latencies::default()
         };
-        assert_eq!(short.delays(ms(1)), (ms(1), ms(10)));
+        assert_eq!(heard.delays(ms(1)), (ms(1), ms(10)));
         assert_eq!(Latencies::default().delays(0), (0, 0));
     }
 }

@@ -645,16 +645,13 @@ impl Reader {
             true => ran.min(now.since(held.assigned)),
             false => ran,
         };
-        match held.started {
-            Some(told) => {
-                let later = now.since(told).0.saturating_sub(ran.0);
-                self.latencies.ends.push(later);
-            }
-            None if held.at_once => {
-                let all = now.since(held.assigned).0;
-                self.latencies.short.push(all.saturating_sub(ran.0));
-            }
-            None => {}
+        if let Some(told) = held.started {
+            let later = now.since(told).0.saturating_sub(ran.0);
+            self.latencies.ends.push(later);
+        }
+        if held.at_once {
+            let all = now.since(held.assigned).0;
+            self.latencies.whole.push(all.saturating_sub(ran.0));
         }
         let Some(task) = self.tasks.get_mut(&held.task) else {
             return;

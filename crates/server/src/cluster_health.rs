@@ -7,12 +7,29 @@ const CLOCKS_APART_SEC: f64 = 2.0;
 /// A write that takes this long, in seconds, makes everything wait.
 const SLOW_SEC: f64 = 0.5;
 
+/// What to do when the database has lost something.
+pub(crate) const AFTER_A_LOSS: &str = "bring back the database that has it; or have the fleet go on without: `loxley journal \
+     accept-loss postgres://…`, and submit again what is missing";
+
 /// The problems of a cluster; none of a server that is the only one.
 pub(crate) fn problems(cluster: &ClusterInfo) -> Vec<Problem> {
     let Some(replication) = cluster.replication else {
         return Vec::new();
     };
     let mut problems = Vec::new();
+    for shard in &cluster.shards {
+        if let Some(lost) = &shard.lost {
+            problems.push(Problem {
+                severity: Severity::Critical,
+                kind: "lost_commits".to_owned(),
+                message: format!(
+                    "the database has lost what it had acknowledged, and nobody serves shard {}: {lost}",
+                    shard.shard
+                ),
+                remedies: vec![AFTER_A_LOSS.to_owned()],
+            });
+        }
+    }
     let mut warn = |kind: &str, message: String, remedies: &[&str]| {
         problems.push(Problem {
             severity: Severity::Warning,
@@ -119,6 +136,7 @@ mod tests {
                 agents: Some(1),
                 away: None,
                 guests: None,
+                lost: None,
             }],
             replication: Some(Replication::Synchronous),
             replicas: Vec::new(),
@@ -149,6 +167,10 @@ mod tests {
         let mut slow = healthy();
         slow.shards[0].commit_sec = Some(2.0);
         assert_eq!(kinds(&slow), ["slow_database"]);
+        let mut lost = healthy();
+        lost.shards[0].lost = Some("the agent `ada` saw more".to_owned());
+        assert_eq!(kinds(&lost), ["lost_commits"]);
+        assert_eq!(problems(&lost)[0].severity, Severity::Critical);
         let mut embedded = healthy();
         embedded.instances.truncate(1);
         embedded.replication = None;

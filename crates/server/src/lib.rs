@@ -14,6 +14,7 @@
 //! - `cluster` (feature `postgres`): one of several instances on one database; stands by, takes over, hands over.
 //! - [`Gate`]: the certificate, the tokens, and who may do what.
 
+mod answer;
 pub mod api;
 mod auth;
 mod browser_sessions;

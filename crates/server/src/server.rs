@@ -257,6 +257,7 @@ impl Context {
                 agents: None,
                 away: None,
                 guests: None,
+                lost: None,
             }],
             replication: None,
             replicas: Vec::new(),

@@ -89,7 +89,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, help_heading = "Surroundings")]
     env: Vec<(String, String)>,
     /// Where it runs, on the agent [default: the present directory].
-    #[arg(long, value_name = "DIR", help_heading = "Surroundings")]
+    // As the API and GNU parallel call it; clap would suggest `--dir`, which is the server's.
+    #[arg(
+        long,
+        aliases = ["directory", "workdir"],
+        value_name = "DIR",
+        help_heading = "Surroundings"
+    )]
     cwd: Option<PathBuf>,
     /// Have the agent write the whole output to TASK.out and TASK.err in this directory, too.
     #[arg(long, value_name = "DIR", help_heading = "Surroundings")]

@@ -108,7 +108,7 @@ async fn look_once(client: &Client, job: &JobInfo) -> Result<Look, ClientError> 
         };
         client.tasks(job.id, &filter).await.map(|page| page.items)
     };
-    let running = match job.tasks.running > 0 {
+    let running = match job.tasks.started > 0 {
         true => some(TaskState::Running).await?,
         false => Vec::new(),
     };
@@ -156,8 +156,8 @@ fn line(job: &JobInfo) -> String {
         format!("{}/{} over", tasks.over(), tasks.total),
     ];
     for (count, word) in [
-        (tasks.running, "running"),
-        (tasks.queued, "queued"),
+        (tasks.started, "running"),
+        (tasks.not_started(), "queued"),
         (tasks.waiting + tasks.pending, "waiting"),
         (tasks.held, "held"),
         (tasks.failed, "failed"),
@@ -202,7 +202,7 @@ fn bar(job: &JobInfo, width: usize) -> String {
     let tasks = &job.tasks;
     let cells = |count: u64| (count as f64 / tasks.total.max(1) as f64 * width as f64) as usize;
     let over = cells(tasks.over()).min(width);
-    let both = cells(tasks.over() + tasks.running).clamp(over, width);
+    let both = cells(tasks.over() + tasks.started).clamp(over, width);
     "#".repeat(over) + &">".repeat(both - over) + &".".repeat(width - both)
 }
 
@@ -232,8 +232,10 @@ mod tests {
     fn a_picture_takes_the_place_of_the_one_before_and_moves_no_cursor_of_its_own() {
         let counts = TaskCounts {
             total: 10,
-            running: 2,
-            queued: 3,
+            // A third one is with its agent, and has not begun.
+            running: 3,
+            started: 2,
+            queued: 2,
             succeeded: 4,
             failed: 1,
             ..TaskCounts::default()

@@ -1,5 +1,6 @@
 //! `loxley journal`: what a server wrote down, looked at without it.
 
+mod accept_loss;
 mod backup;
 mod check;
 mod copy;
@@ -48,6 +49,7 @@ Exit codes: 0 done, 1 the journal could not be read or written, 3 it is damaged.
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    AcceptLoss(accept_loss::Args),
     Backup(backup::BackupArgs),
     Check(check::Args),
     Copy(copy::Args),
@@ -68,6 +70,7 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<Exit> {
         None => loxley_api::data_directory()?,
     };
     let result = match args.command {
+        Command::AcceptLoss(args) => accept_loss::run(&args, out),
         Command::Backup(args) => backup::backup(&args, &directory, out),
         Command::Check(args) => check::run(&args, &directory, out),
         Command::Copy(args) => copy::run(&args, out),

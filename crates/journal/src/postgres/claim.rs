@@ -295,6 +295,17 @@ impl Link {
         self.renew(claim, Duration::ZERO).await.map(|_| ())
     }
 
+    /// Has the epoch of a shard be this one at least: whoever takes it next has a higher one.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn raise_epoch(&self, shard: i32, epoch: u64) -> Result<(), Unanswered> {
+        let statement = "UPDATE shard SET epoch = greatest(epoch, $2) WHERE id = $1";
+        let client = self.client();
+        client.execute(statement, &[&shard, &signed(epoch)]).await?;
+        Ok(())
+    }
+
     /// Says that this server is there. False: another one of this name is, and was heard of within `silent`.
     ///
     /// # Errors

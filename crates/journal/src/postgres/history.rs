@@ -11,7 +11,7 @@ use super::address::Address;
 use super::journal::{damaged, runtime};
 use super::link::{Link, says};
 use crate::group::{Limit, Position, StoredGroup};
-use crate::reader::{BlockStamp, ReadHistory};
+use crate::reader::{BLOCK_TASKS, BlockStamp, ReadHistory};
 use crate::rows::{
     AgentRow, Ended, JobRow, TaskOutput, TaskRow, Usage, limits, state_code, state_of,
 };
@@ -85,6 +85,62 @@ impl PostgresHistory {
         }))
     }
 
+    /// The first of these blocks that may hold such tasks.
+    fn block_from(
+        &self,
+        first: i64,
+        last: i64,
+        filter: TaskFilter,
+    ) -> Result<Option<i64>, ReadError> {
+        let has_any = match filter {
+            TaskFilter::Any | TaskFilter::Succeeded => "",
+            TaskFilter::Failed | TaskFilter::Cancelled | TaskFilter::Unsuccessful => {
+                "AND unsuccessful > 0"
+            }
+        };
+        let rows = self.query(
+            &format!(
+                "SELECT block FROM task_run WHERE shard = $1 AND block >= $2 AND block <= $3 {has_any} \
+                 ORDER BY block LIMIT 1"
+            ),
+            &[&self.shard, &first, &last],
+        )?;
+        Ok(rows.first().map(|row| row.get(0)))
+    }
+
+    /// Such tasks of a block, from one id to another, in the order of their ids.
+    fn tasks_of_block(
+        &self,
+        block: i64,
+        first: i64,
+        last: i64,
+        filter: TaskFilter,
+        limit: usize,
+    ) -> Result<Vec<Row>, ReadError> {
+        let filter = match filter {
+            TaskFilter::Any => "",
+            TaskFilter::Succeeded => "WHERE ended <= 1",
+            TaskFilter::Failed => "WHERE ended > 1 AND ended < 20",
+            TaskFilter::Cancelled => "WHERE ended >= 20",
+            TaskFilter::Unsuccessful => "WHERE ended > 1",
+        };
+        // As the view `task`, but runs that are out of range are passed over unread.
+        let statement = format!(
+            "SELECT {TASK} FROM (SELECT DISTINCT ON (t.task) t.task, run.job, t.entry, \
+             coalesce(t.ended, 0) AS ended, t.exit_code, t.signal, t.agent, coalesce(t.attempt, 1) AS attempt, \
+             coalesce(t.created_each, run.created) AS created, t.started, t.finished, t.duration_ns, t.user_ns, \
+             t.system_ns, t.memory_bytes FROM task_run AS run, unnest(run.task, run.entry, run.ended, \
+             run.exit_code, run.signal, run.agent, run.attempt, run.created_each, run.started, run.finished, \
+             run.duration_ns, run.user_ns, run.system_ns, run.memory_bytes) AS t (task, entry, ended, exit_code, \
+             signal, agent, attempt, created_each, started, finished, duration_ns, user_ns, system_ns, memory_bytes) \
+             WHERE run.shard = $1 AND run.block = $2 AND run.last >= $3 AND run.first <= $4 \
+             AND t.task >= $3 AND t.task <= $4 ORDER BY t.task, run.pos DESC) AS newest {filter} \
+             ORDER BY task LIMIT $5"
+        );
+        let limit = limit as i64;
+        self.query(&statement, &[&self.shard, &block, &first, &last, &limit])
+    }
+
     /// What tasks left behind, in the order of their ids, after `after`.
     ///
     /// # Errors
@@ -125,10 +181,8 @@ const JOB: &str = "job, name, username, first_task, task_count, state, created, 
 
 impl ReadHistory for PostgresHistory {
     fn task(&self, task: TaskId) -> Result<Option<TaskRow>, ReadError> {
-        let rows = self.query(
-            &format!("SELECT {TASK} FROM task WHERE shard = $1 AND task = $2"),
-            &[&self.shard, &(task.0 as i64)],
-        )?;
+        let id = task.0 as i64;
+        let rows = self.tasks_of_block(block_of(id), id, id, TaskFilter::Any, 1)?;
         rows.first().map(task_row).transpose()
     }
 
@@ -168,31 +222,28 @@ impl ReadHistory for PostgresHistory {
     }
 
     fn next_block(&self, from: TaskId) -> Result<Option<BlockStamp>, ReadError> {
-        let first = BlockStamp::of(from, 0).first;
-        let rows = self.query(
-            "SELECT min(task) FROM task WHERE shard = $1 AND task >= $2",
-            &[&self.shard, &(first.0 as i64)],
-        )?;
-        let found = rows.first().and_then(|row| row.get::<_, Option<i64>>(0));
-        let Some(found) = found else {
+        let Some(block) = self.block_from(block_of(from.0 as i64), i64::MAX, TaskFilter::Any)?
+        else {
             return Ok(None);
         };
-        let block = BlockStamp::of(TaskId(found as u64), 0);
-        // One more that ended makes another count; one that ended again ended later.
+        // Whatever ends, or ends again, is in another run.
         let rows = self.query(
-            "SELECT count(*), max(finished) FROM task WHERE shard = $1 AND task >= $2 AND task < $3",
-            &[&self.shard, &(block.first.0 as i64), &(block.next.0 as i64)],
+            "SELECT count(*), max(pos) FROM task_run WHERE shard = $1 AND block = $2",
+            &[&self.shard, &block],
         )?;
         let stamp = rows.first().map_or(0, |row| {
             let newest = row.get::<_, Option<i64>>(1).unwrap_or(0) as u64;
             newest.rotate_left(16) ^ row.get::<_, i64>(0) as u64
         });
-        Ok(Some(BlockStamp { stamp, ..block }))
+        Ok(Some(BlockStamp::of(
+            TaskId(block as u64 * BLOCK_TASKS),
+            stamp,
+        )))
     }
 
     fn tasks(&self, query: &TaskQuery) -> Result<Page<TaskRow, TaskId>, ReadError> {
         let limit = page_limit(query.limit);
-        let (mut first, mut last) = (0, i64::MAX);
+        let (mut first, mut last) = (0, limits::TASK_MAX as i64);
         if let Some(job) = query.job {
             let Some(row) = self.job(job)?.filter(|row| row.task_count > 0) else {
                 return Ok(page(Vec::new(), limit, |row: &TaskRow| row.task));
@@ -203,21 +254,17 @@ impl ReadHistory for PostgresHistory {
         if let Some(after) = query.after {
             first = first.max(after.0 as i64 + 1);
         }
-        let filter = match query.filter {
-            TaskFilter::Any => "",
-            TaskFilter::Succeeded => "AND ended <= 1",
-            TaskFilter::Failed => "AND ended > 1 AND ended < 20",
-            TaskFilter::Cancelled => "AND ended > 1 AND ended >= 20",
-            TaskFilter::Unsuccessful => "AND ended > 1",
-        };
-        let rows = self.query(
-            &format!(
-                "SELECT {TASK} FROM task WHERE shard = $1 AND task >= $2 AND task <= $3 {filter} \
-                 ORDER BY task LIMIT $4"
-            ),
-            &[&self.shard, &first, &last, &(limit as i64 + 1)],
-        )?;
-        let rows = rows.iter().map(task_row).collect::<Result<_, _>>()?;
+        let mut found = Vec::new();
+        // Blocks one by one: what is in one is put in order in no time, what is in all of them is not.
+        while found.len() <= limit
+            && first <= last
+            && let Some(block) = self.block_from(block_of(first), block_of(last), query.filter)?
+        {
+            let left = limit + 1 - found.len();
+            found.extend(self.tasks_of_block(block, first, last, query.filter, left)?);
+            first = (block + 1) * BLOCK_TASKS as i64;
+        }
+        let rows = found.iter().map(task_row).collect::<Result<_, _>>()?;
         Ok(page(rows, limit, |row: &TaskRow| row.task))
     }
 
@@ -312,6 +359,10 @@ impl ReadHistory for PostgresHistory {
         })?;
         Ok(number(row, 0))
     }
+}
+
+fn block_of(task: i64) -> i64 {
+    task / BLOCK_TASKS as i64
 }
 
 fn task_row(row: &Row) -> Result<TaskRow, ReadError> {

@@ -36,6 +36,8 @@ pub struct PostgresJournal {
     pub(super) head: Head,
     id: u64,
     origin_unix_ns: u64,
+    /// No task from this one on has left anything behind.
+    outputs_end: i64,
     /// A write ended in doubt: nothing more is taken.
     stopped: bool,
 }
@@ -157,6 +159,7 @@ impl PostgresJournal {
             head: begun.head,
             id: begun.id,
             origin_unix_ns: begun.origin_unix_ns,
+            outputs_end: begun.outputs_end,
             stopped: false,
         })
     }
@@ -318,7 +321,12 @@ impl PostgresJournal {
             &crc,
             &group.facts,
         ];
-        let guard = rows::Guard { shard, pos, after };
+        let guard = rows::Guard {
+            shard,
+            pos,
+            after,
+            run: pos,
+        };
         let sending = async {
             let begin = async { client.batch_execute("BEGIN").await.map(|()| 0) };
             let append = client.execute(&connected.append, &parameters);
@@ -369,6 +377,7 @@ impl PostgresJournal {
                     shard: claim.shard,
                     pos: at.0 as i64,
                     after: &chain[..],
+                    run: at.0 as i64,
                 };
                 let mut steps = Vec::new();
                 connected.rows.add(client, &guard, rows, &mut steps);
@@ -529,6 +538,7 @@ struct Begun {
     head: Head,
     id: u64,
     origin_unix_ns: u64,
+    outputs_end: i64,
 }
 
 /// The first connection: where the journal ends.
@@ -554,10 +564,12 @@ async fn begin(address: &Address, claim: Claim) -> Result<Begun, DatabaseError> 
                 &[&claim.shard],
             )
             .await?;
-        Ok::<_, Error>((row, id, origin))
+        let outputs = "SELECT coalesce(max(task) + 1, 0) FROM output WHERE shard = $1";
+        let outputs = client.query_one(outputs, &[&claim.shard]).await?;
+        Ok::<_, Error>((row, id, origin, outputs.get(0)))
     };
     let reading = reading.await;
-    let (row, id, origin_unix_ns) =
+    let (row, id, origin_unix_ns, outputs_end) =
         reading.map_err(|error| super::link::in_words(&error, address))?;
     let chain = |column| {
         let bytes: &[u8] = row.get(column);
@@ -576,6 +588,7 @@ async fn begin(address: &Address, claim: Claim) -> Result<Begun, DatabaseError> 
         head,
         id,
         origin_unix_ns,
+        outputs_end,
     })
 }
 
@@ -646,7 +659,10 @@ impl Journal for PostgresJournal {
         let size = group.facts.len() as u64;
         rows::at_most("a group", size, limits::FACTS_BYTES_MAX as u64)
             .map_err(AppendError::NotWritten)?;
-        let packed = PackedRows::new(&group.rows).map_err(AppendError::NotWritten)?;
+        let packed = PackedRows::new(&group.rows, self.outputs_end);
+        let packed = packed.map_err(AppendError::NotWritten)?;
+        // Even if it cannot be written: then some are looked at in vain.
+        self.outputs_end = self.outputs_end.max(packed.outputs_end());
         failpoint::pass(failpoint::BEFORE_WRITE);
         let chain = next_chain(&self.head.chain, at, group.fact_count, &group.facts);
         self.write(at, group, &packed, &chain)?;

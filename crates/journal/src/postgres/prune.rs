@@ -8,17 +8,21 @@ use loxley_model::Time;
 use super::journal::{PostgresJournal, damaged};
 use super::snapshots::unreadable;
 use crate::group::{Journal, Position, PruneStage, Pruned, Pruning, Retention, Room};
+use crate::reader::BLOCK_TASKS;
 use crate::rows::limits;
 use crate::{AppendError, ReadError};
 
-/// Rows that one step deletes: others wait for it.
+/// Tasks and jobs that one step deletes, and at most a block more: others wait for it.
 const DELETED_IN_A_STEP: u64 = 1_000;
 
 /// Jobs that go at once because the journal is too large, as a share of those that are over.
 const SHARE_AT_ONCE: i64 = 16;
 
-/// What a row of a task or a job takes, beside its texts, with its place in the indexes: about.
+/// What a row of a job or a run takes, beside its texts and its tasks, with its place in the indexes: about.
 const ROW_BYTES: i64 = 250;
+
+/// What a task takes in its run: about.
+const TASK_BYTES: i64 = 64;
 
 /// Takes the next step; false when that was the last.
 pub(super) fn step(
@@ -104,9 +108,11 @@ fn is_larger(journal: &mut PostgresJournal, max: u64) -> Result<bool, ReadError>
             (SELECT coalesce(sum(octet_length(data) + 50), 0) FROM piece WHERE shard = $1) + \
             (SELECT coalesce(sum(octet_length(output) + octet_length(result) + 80), 0) FROM output WHERE shard = $1) + \
             (SELECT coalesce(sum(octet_length(detail) + $2::bigint), 0) FROM job WHERE shard = $1) + \
-            (SELECT count(*) * $2::bigint FROM task WHERE shard = $1))::bigint";
+            (SELECT coalesce(sum(count * $3::bigint + $2::bigint), 0) FROM task_run WHERE shard = $1))::bigint";
         let client = connected.link.client();
-        client.query_one(statement, &[&shard, &ROW_BYTES]).await
+        client
+            .query_one(statement, &[&shard, &ROW_BYTES, &TASK_BYTES])
+            .await
     })?;
     Ok(row.get::<_, i64>(0) as u64 > max)
 }
@@ -165,6 +171,15 @@ fn end_at(
     Ok(row.map(|row| row.get::<_, i64>(0) as u64))
 }
 
+/// Forgets the tasks of a job in the first of these blocks that has any. A task that ended twice is one task: all its runs
+/// are in one block.
+const FORGET_BLOCK: &str = "WITH runs AS (DELETE FROM task_run WHERE shard = $1 AND job = $2 AND block = \
+    CASE WHEN $3::bigint = $4::bigint THEN $3::bigint ELSE (SELECT block FROM task_run \
+    WHERE shard = $1 AND job = $2 AND block >= $3 AND block <= $4 ORDER BY block LIMIT 1) END RETURNING task), \
+    gone AS (SELECT DISTINCT unnest(task) AS task FROM runs), \
+    left_behind AS (DELETE FROM output USING gone WHERE output.shard = $1 AND output.task = gone.task) \
+    SELECT count(*) FROM gone";
+
 /// Forgets some of the jobs that ended before. The row of a job goes last: as long as it is there, it says how its tasks
 /// ended as a whole.
 fn forget(journal: &mut PostgresJournal, before: Time) -> Result<Pruned, AppendError> {
@@ -189,21 +204,18 @@ fn forget(journal: &mut PostgresJournal, before: Time) -> Result<Pruned, AppendE
                 break;
             }
             let (job, first, count): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
-            let end = first.saturating_add(count);
-            let deleted = client
-                .query_one(
-                    "WITH gone AS (DELETE FROM task WHERE shard = $1 AND task IN (SELECT task FROM task \
-                     WHERE shard = $1 AND task >= $2 AND task < $3 AND job = $4 ORDER BY task LIMIT $5) \
-                     RETURNING task), \
-                     left_behind AS (DELETE FROM output USING gone \
-                     WHERE output.shard = $1 AND output.task = gone.task) \
-                     SELECT count(*) FROM gone",
-                    &[&shard, &first, &end, &job, &left],
-                )
-                .await?;
-            let deleted: i64 = deleted.get(0);
-            gone += deleted;
-            if deleted == left {
+            let last = first.saturating_add(count - 1).max(first);
+            let block = |task: i64| task / BLOCK_TASKS as i64;
+            let mut is_empty = false;
+            while !is_empty && gone < most {
+                let deleted = client
+                    .query_one(FORGET_BLOCK, &[&shard, &job, &block(first), &block(last)])
+                    .await?;
+                let deleted: i64 = deleted.get(0);
+                gone += deleted;
+                is_empty = deleted == 0;
+            }
+            if !is_empty {
                 more = true;
                 break;
             }

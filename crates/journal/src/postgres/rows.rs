@@ -2,23 +2,35 @@
 //!
 //! Every statement writes nothing unless the group it belongs to is there: rows cannot be committed without their facts,
 //! whatever became of the transaction.
+//!
+//! A row of a table and its place in an index cost the database about as much as all that a server does for a short task.
+//! So finished tasks are kept in *runs*: what one group says of the tasks of one job in one block of ids is one row, with an
+//! array for each column. A column in which every task of a statement has the usual value is left out. A task that ended
+//! again is in two runs, and the one of the later group counts.
 
 use std::collections::BTreeMap;
 
 use futures_util::future::BoxFuture;
-use loxley_model::{Span, Time};
+use loxley_model::Time;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Statement};
 
 use crate::NotWritten;
-use crate::rows::{JobRow, Rows, limits, state_code};
+use crate::reader::BLOCK_TASKS;
+use crate::rows::{JobRow, Rows, TaskRow, Usage, limits, state_code};
 
 /// Which group the rows belong to.
 pub(super) struct Guard<'a> {
     pub(super) shard: i32,
     pub(super) pos: i64,
     pub(super) after: &'a [u8],
+    /// The number of the runs, which says which of two counts: that of the group, or a negative one for what is copied.
+    pub(super) run: i64,
 }
+
+/// A statement takes runs until they have so many tasks: to cut a piece out of an array with gaps, the database walks
+/// there from its beginning.
+const TASKS_IN_A_STATEMENT: usize = 1024;
 
 /// How statements look for the group.
 const GROUP_IS_THERE: &str = "FROM grp WHERE shard = $1 AND pos = $2 AND chain = $3";
@@ -35,17 +47,20 @@ macro_rules! guarded {
     };
 }
 
-const TASKS: &str = guarded!(
-    "INSERT INTO task (shard, task, job, entry, ended, exit_code, signal, agent, attempt, created, started, finished, \
-     duration_ns, user_ns, system_ns, memory_bytes)",
-    "$4::bigint[], $5::bigint[], $6::bigint[], $7::int[], $8::int[], $9::int[], $10::bigint[], $11::bigint[], \
-     $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[]",
-    "ON CONFLICT (shard, task) DO UPDATE SET job = excluded.job, entry = excluded.entry, ended = excluded.ended, \
-     exit_code = excluded.exit_code, signal = excluded.signal, agent = excluded.agent, attempt = excluded.attempt, \
-     created = excluded.created, started = excluded.started, finished = excluded.finished, \
-     duration_ns = excluded.duration_ns, user_ns = excluded.user_ns, system_ns = excluded.system_ns, \
-     memory_bytes = excluded.memory_bytes"
-);
+/// Finished tasks, a row for each run of them: the columns of all runs one after the other, and where each run begins and
+/// ends in them. A run that is there already was written by the same group.
+const TASKS: &str = "INSERT INTO task_run (shard, pos, block, job, first, last, count, unsuccessful, created, task, entry, \
+    ended, exit_code, signal, agent, attempt, created_each, started, finished, duration_ns, user_ns, system_ns, \
+    memory_bytes) \
+    SELECT $1, $4, block, job, ($10::bigint[])[lo], ($10::bigint[])[hi], hi - lo + 1, unsuccessful, created, \
+    ($10::bigint[])[lo:hi], ($11::bigint[])[lo:hi], ($12::int[])[lo:hi], ($13::int[])[lo:hi], ($14::int[])[lo:hi], \
+    ($15::bigint[])[lo:hi], ($16::bigint[])[lo:hi], ($17::bigint[])[lo:hi], ($18::bigint[])[lo:hi], \
+    ($19::bigint[])[lo:hi], ($20::bigint[])[lo:hi], ($21::bigint[])[lo:hi], ($22::bigint[])[lo:hi], \
+    ($23::bigint[])[lo:hi] \
+    FROM unnest($5::bigint[], $6::bigint[], $7::int[], $8::int[], $9::bigint[], $24::int[]) \
+    AS run (block, job, lo, hi, created, unsuccessful) \
+    WHERE EXISTS (SELECT 1 FROM grp WHERE shard = $1 AND pos = $2 AND chain = $3) \
+    ON CONFLICT (shard, block, job, pos) DO NOTHING";
 /// What a task left behind when it ended before is forgotten.
 const FORGET: &str = "DELETE FROM output WHERE shard = $1 AND task = ANY($4::bigint[]) \
     AND EXISTS (SELECT 1 FROM grp WHERE shard = $1 AND pos = $2 AND chain = $3)";
@@ -102,7 +117,9 @@ pub(super) struct RowStatements {
 /// Rows as columns. No key stands twice in one statement: the last row of a key counts.
 #[derive(Debug, Default)]
 pub(super) struct PackedRows {
-    tasks: TaskColumns,
+    tasks: Vec<TaskColumns>,
+    /// Tasks that may have left something behind when they ended before.
+    ended_before: Vec<i64>,
     outputs: (Vec<i64>, Vec<Vec<u8>>, Vec<Vec<u8>>),
     jobs: JobColumns,
     agents: (Vec<i64>, Vec<String>),
@@ -111,20 +128,28 @@ pub(super) struct PackedRows {
     letters_arrived: (Vec<i32>, Vec<i64>),
 }
 
+/// Runs, and the columns of their tasks one after the other. A column that is missing has its usual value in every task:
+/// none, a success, the first attempt, the moment at which the first of its run was created.
 #[derive(Debug, Default)]
 struct TaskColumns {
-    task: Vec<i64>,
+    block: Vec<i64>,
     job: Vec<i64>,
-    entry: Vec<Option<i64>>,
-    ended: Vec<i32>,
-    exit_code: Vec<Option<i32>>,
-    signal: Vec<Option<i32>>,
-    agent: Vec<Option<i64>>,
-    attempt: Vec<i64>,
+    /// Where the run begins and ends in the columns, counted from 1.
+    lo: Vec<i32>,
+    hi: Vec<i32>,
     created: Vec<i64>,
-    started: Vec<Option<i64>>,
+    unsuccessful: Vec<i32>,
+    task: Vec<i64>,
+    entry: Option<Vec<Option<i64>>>,
+    ended: Option<Vec<i32>>,
+    exit_code: Option<Vec<Option<i32>>>,
+    signal: Option<Vec<Option<i32>>>,
+    agent: Option<Vec<Option<i64>>>,
+    attempt: Option<Vec<i64>>,
+    created_each: Option<Vec<i64>>,
+    started: Option<Vec<Option<i64>>>,
     finished: Vec<i64>,
-    usage: [Vec<Option<i64>>; 4],
+    usage: [Option<Vec<Option<i64>>>; 4],
 }
 
 #[derive(Debug, Default)]
@@ -183,7 +208,8 @@ fn furthest(read: &[(u16, u64)]) -> Result<(Vec<i32>, Vec<i64>), NotWritten> {
 }
 
 impl PackedRows {
-    pub(super) fn new(rows: &Rows) -> Result<Self, NotWritten> {
+    /// No task from `outputs_end` on has left anything behind so far.
+    pub(super) fn new(rows: &Rows, outputs_end: i64) -> Result<Self, NotWritten> {
         let lists = [
             rows.tasks.len(),
             rows.outputs.len(),
@@ -194,7 +220,7 @@ impl PackedRows {
             at_most("a list of rows", length as u64, limits::ROWS_MAX as u64)?;
         }
         let mut this = Self::default();
-        this.pack_tasks(rows)?;
+        this.pack_tasks(rows, outputs_end)?;
         let outputs: BTreeMap<u64, _> = rows.outputs.iter().map(|row| (row.task.0, row)).collect();
         for row in outputs.values() {
             let most = limits::OUTPUT_BYTES_MAX as u64;
@@ -225,38 +251,35 @@ impl PackedRows {
         Ok(this)
     }
 
-    fn pack_tasks(&mut self, rows: &Rows) -> Result<(), NotWritten> {
-        let last: BTreeMap<u64, _> = rows.tasks.iter().map(|row| (row.task.0, row)).collect();
-        let columns = &mut self.tasks;
-        for row in last.values() {
-            at_most("a task id", row.task.0, limits::TASK_MAX)?;
-            columns.task.push(row.task.0 as i64);
-            columns.job.push(number("a job id", row.job.0)?);
-            columns.entry.push(maybe("an entry", row.entry)?);
-            columns.ended.push(row.ended.code() as i32);
-            columns.exit_code.push(row.exit_code);
-            columns.signal.push(row.signal);
-            let agent = row.agent.map(|agent| agent.0);
-            columns.agent.push(maybe("an agent id", agent)?);
-            columns.attempt.push(i64::from(row.attempt));
-            columns.created.push(time(row.created)?);
-            columns.started.push(row.started.map(time).transpose()?);
-            columns.finished.push(time(row.finished)?);
-            let span = |span: Span| number("a time", span.0);
-            let usage = match row.usage {
-                None => [None; 4],
-                Some(usage) => [
-                    Some(span(usage.duration)?),
-                    Some(span(usage.user)?),
-                    Some(span(usage.system)?),
-                    Some(number("a number of bytes", usage.memory_bytes)?),
-                ],
-            };
-            for (column, value) in columns.usage.iter_mut().zip(usage) {
-                column.push(value);
+    fn pack_tasks(&mut self, rows: &Rows, outputs_end: i64) -> Result<(), NotWritten> {
+        let mut tasks: Vec<&TaskRow> = rows.tasks.iter().collect();
+        let run_of = |row: &TaskRow| (row.task.0 / BLOCK_TASKS, row.job.0);
+        tasks.sort_by_key(|row| (run_of(row), row.task.0));
+        // The last row of a task counts.
+        tasks.reverse();
+        tasks.dedup_by_key(|row| row.task.0);
+        tasks.reverse();
+        let mut runs: Vec<&[&TaskRow]> = Vec::new();
+        let mut count = 0;
+        for run in tasks.chunk_by(|one, next| run_of(one) == run_of(next)) {
+            if count >= TASKS_IN_A_STATEMENT {
+                self.tasks.push(TaskColumns::new(&runs)?);
+                (runs, count) = (Vec::new(), 0);
             }
+            runs.push(run);
+            count += run.len();
         }
+        if count > 0 {
+            self.tasks.push(TaskColumns::new(&runs)?);
+        }
+        let ids = self.tasks.iter().flat_map(|columns| &columns.task);
+        self.ended_before = ids.copied().filter(|task| *task < outputs_end).collect();
         Ok(())
+    }
+
+    /// After these rows, no task from here on has left anything behind.
+    pub(super) fn outputs_end(&self) -> i64 {
+        self.outputs.0.last().map_or(0, |last| last + 1)
     }
 
     fn pack_jobs(&mut self, rows: &Rows) -> Result<(), NotWritten> {
@@ -291,6 +314,73 @@ impl PackedRows {
         }
         Ok(())
     }
+}
+
+impl TaskColumns {
+    fn new(runs: &[&[&TaskRow]]) -> Result<Self, NotWritten> {
+        let mut this = Self::default();
+        let tasks: Vec<&TaskRow> = runs.concat();
+        let mut end = 0;
+        for run in runs {
+            let first = run[0];
+            this.block.push((first.task.0 / BLOCK_TASKS) as i64);
+            this.job.push(number("a job id", first.job.0)?);
+            this.lo.push(end + 1);
+            end += run.len() as i32;
+            this.hi.push(end);
+            this.created.push(time(first.created)?);
+            let unsuccessful = run.iter().filter(|row| !row.ended.is_success()).count();
+            this.unsuccessful.push(unsuccessful as i32);
+        }
+        let is_like_first = |run: &&[&TaskRow]| run.iter().all(|row| row.created == run[0].created);
+        if !runs.iter().all(is_like_first) {
+            this.created_each = Some(column(&tasks, |row| time(row.created))?);
+        }
+        for row in &tasks {
+            at_most("a task id", row.task.0, limits::TASK_MAX)?;
+        }
+        this.task = column(&tasks, |row| Ok(row.task.0 as i64))?;
+        this.finished = column(&tasks, |row| time(row.finished))?;
+        this.entry = unless(None, column(&tasks, |row| maybe("an entry", row.entry))?);
+        this.ended = unless(0, column(&tasks, |row| Ok(row.ended.code() as i32))?);
+        this.exit_code = unless(None, column(&tasks, |row| Ok(row.exit_code))?);
+        this.signal = unless(None, column(&tasks, |row| Ok(row.signal))?);
+        let agent = |row: &TaskRow| maybe("an agent id", row.agent.map(|agent| agent.0));
+        this.agent = unless(None, column(&tasks, agent)?);
+        this.attempt = unless(1, column(&tasks, |row| Ok(i64::from(row.attempt)))?);
+        let started = |row: &TaskRow| row.started.map(time).transpose();
+        this.started = unless(None, column(&tasks, started)?);
+        let usage: [UsagePart; 4] = [
+            |usage| ("a time", usage.duration.0),
+            |usage| ("a time", usage.user.0),
+            |usage| ("a time", usage.system.0),
+            |usage| ("a number of bytes", usage.memory_bytes),
+        ];
+        for (target, part) in this.usage.iter_mut().zip(usage) {
+            let part = |row: &TaskRow| {
+                let part = row.usage.as_ref().map(part);
+                part.map(|(what, value)| number(what, value)).transpose()
+            };
+            *target = unless(None, column(&tasks, part)?);
+        }
+        Ok(this)
+    }
+}
+
+/// What one of the figures of a task's use of its machine is called, and the figure.
+type UsagePart = fn(&Usage) -> (&'static str, u64);
+
+fn column<T>(
+    tasks: &[&TaskRow],
+    value: impl Fn(&TaskRow) -> Result<T, NotWritten>,
+) -> Result<Vec<T>, NotWritten> {
+    tasks.iter().map(|row| value(row)).collect()
+}
+
+/// None, when all of the column is as usual.
+fn unless<T: PartialEq>(usual: T, column: Vec<T>) -> Option<Vec<T>> {
+    let is_usual = column.iter().all(|value| *value == usual);
+    (!is_usual).then_some(column)
 }
 
 impl RowStatements {
@@ -332,30 +422,37 @@ impl RowStatements {
                 client.execute(statement, &parameters).await
             }));
         };
-        let tasks = &rows.tasks;
-        if !tasks.task.is_empty() {
-            let [duration, user, system, memory] = &tasks.usage;
+        for runs in &rows.tasks {
+            let [duration, user, system, memory] = &runs.usage;
             step(
                 &self.tasks,
                 vec![
-                    &tasks.task,
-                    &tasks.job,
-                    &tasks.entry,
-                    &tasks.ended,
-                    &tasks.exit_code,
-                    &tasks.signal,
-                    &tasks.agent,
-                    &tasks.attempt,
-                    &tasks.created,
-                    &tasks.started,
-                    &tasks.finished,
+                    &guard.run,
+                    &runs.block,
+                    &runs.job,
+                    &runs.lo,
+                    &runs.hi,
+                    &runs.created,
+                    &runs.task,
+                    &runs.entry,
+                    &runs.ended,
+                    &runs.exit_code,
+                    &runs.signal,
+                    &runs.agent,
+                    &runs.attempt,
+                    &runs.created_each,
+                    &runs.started,
+                    &runs.finished,
                     duration,
                     user,
                     system,
                     memory,
+                    &runs.unsuccessful,
                 ],
             );
-            step(&self.forget, vec![&tasks.task]);
+        }
+        if !rows.ended_before.is_empty() {
+            step(&self.forget, vec![&rows.ended_before]);
         }
         let (task, output, result) = &rows.outputs;
         if !task.is_empty() {

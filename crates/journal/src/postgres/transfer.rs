@@ -200,7 +200,7 @@ async fn claim_empty(link: &Link, origins: &[Origin]) -> Result<Option<Vec<Claim
     }
     client
         .batch_execute(
-            "DELETE FROM grp; DELETE FROM snapshot; DELETE FROM piece; DELETE FROM job; DELETE FROM task; \
+            "DELETE FROM grp; DELETE FROM snapshot; DELETE FROM piece; DELETE FROM job; DELETE FROM task_run; \
              DELETE FROM output; DELETE FROM agent; DELETE FROM shared; DELETE FROM instance; DELETE FROM load; \
              DELETE FROM letter; DELETE FROM letter_read; DELETE FROM shard WHERE id > 0",
         )
@@ -257,7 +257,10 @@ impl Copied for PostgresJournal {
     }
 
     fn put_rows(&mut self, rows: &Rows) -> Result<(), AppendError> {
-        let packed = PackedRows::new(rows).map_err(AppendError::NotWritten)?;
+        // The target was empty.
+        let packed = PackedRows::new(rows, 0).map_err(AppendError::NotWritten)?;
+        let ids = rows.tasks.iter().map(|row| row.task.0 as i64);
+        let run = -1 - ids.min().unwrap_or(0);
         let (shard, pos) = (self.claim().shard, self.head.next.0 as i64);
         let after = self.head.chain;
         self.commit(async |connected| {
@@ -265,6 +268,8 @@ impl Copied for PostgresJournal {
                 shard,
                 pos,
                 after: &after[..],
+                // Each page has other tasks: all that is copied is older than what comes after it, and of one age.
+                run,
             };
             let client = connected.link.client();
             let statements = RowStatements::prepare_for_copies(client).await?;

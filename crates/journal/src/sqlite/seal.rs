@@ -1,6 +1,6 @@
 //! Checks of content: a CRC for every row, a chain of hashes over the groups.
 
-use sha2::{Digest, Sha256};
+use ring::digest::{Context, SHA256};
 
 use crate::group::Position;
 use crate::rows::{AgentRow, JobRow, TaskOutput, state_code};
@@ -10,21 +10,26 @@ pub(crate) type Chain = [u8; 32];
 
 /// The chain of a journal without groups. Journals differ by id, so their groups cannot be mixed up.
 pub(crate) fn first_chain(id: u64, epoch: u64) -> Chain {
-    let mut hash = Sha256::new();
+    let mut hash = Context::new(&SHA256);
     hash.update(b"loxley journal 1");
-    hash.update(id.to_le_bytes());
-    hash.update(epoch.to_le_bytes());
-    hash.finalize().into()
+    hash.update(&id.to_le_bytes());
+    hash.update(&epoch.to_le_bytes());
+    chain(hash)
 }
 
 /// The chain after a group.
 pub(crate) fn next_chain(before: &Chain, position: Position, count: u32, facts: &[u8]) -> Chain {
-    let mut hash = Sha256::new();
+    let mut hash = Context::new(&SHA256);
     hash.update(before);
-    hash.update(position.0.to_le_bytes());
-    hash.update(count.to_le_bytes());
+    hash.update(&position.0.to_le_bytes());
+    hash.update(&count.to_le_bytes());
     hash.update(facts);
-    hash.finalize().into()
+    chain(hash)
+}
+
+fn chain(hash: Context) -> Chain {
+    let digest = hash.finish();
+    digest.as_ref().try_into().expect("32 bytes")
 }
 
 /// A CRC over fields, each with its length or presence, so that no two rows look the same.

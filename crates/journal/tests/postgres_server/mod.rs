@@ -253,6 +253,29 @@ impl Postgres {
         self.run();
     }
 
+    /// Keeps a copy of its data as they are now.
+    pub(crate) fn set_aside(&mut self) {
+        self.signal("INT");
+        self.copy("data", "aside");
+        self.run();
+    }
+
+    /// Puts that copy in place of what it has: what was committed since is lost.
+    pub(crate) fn put_back(&mut self) {
+        self.signal("QUIT");
+        std::fs::remove_dir_all(self.data()).unwrap();
+        self.copy("aside", "data");
+        self.run();
+    }
+
+    fn copy(&self, from: &str, to: &str) {
+        let copied = Command::new("cp")
+            .args(["-a", from, to])
+            .current_dir(self.directory.path())
+            .status();
+        assert!(copied.unwrap().success());
+    }
+
     /// Runs a statement and returns what it prints.
     pub(crate) fn sql(&self, text: &str) -> String {
         self.try_sql(OWNER, text).unwrap()

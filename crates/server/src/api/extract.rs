@@ -53,18 +53,11 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Bo
     type Rejection = Refusal;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
-        if !is_json(&request) {
-            let code = ErrorCode::UnsupportedMediaType;
-            let error = ApiError::new(code, "the body is not declared to be JSON");
-            return Err(error
-                .with_help("send the header Content-Type: application/json")
-                .into());
-        }
-        let bytes = read_body(request, state).await?;
+        let bytes = read_json(request, state).await?;
         let is_large = bytes.len() > LARGE_BODY_BYTES;
         let parse = move || serde_json::from_slice(&bytes);
         let parsed = if is_large {
-            tokio::task::spawn_blocking(parse)
+            crate::answer::blocking(parse)
                 .await
                 .map_err(|_| ApiError::new(ErrorCode::Internal, "the body could not be read"))?
         } else {
@@ -73,6 +66,16 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Bo
         let value = parsed.map_err(|wrong| ApiError::invalid(format!("the body: {wrong}")))?;
         Ok(Self(value))
     }
+}
+
+/// The bytes of a body that says it is JSON.
+async fn read_json<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
+    if !is_json(&request) {
+        let code = ErrorCode::UnsupportedMediaType;
+        let error = ApiError::new(code, "the body is not declared to be JSON");
+        return Err(error.with_help("send the header Content-Type: application/json"));
+    }
+    read_body(request, state).await
 }
 
 /// The bytes of a body, within its limit and its time.

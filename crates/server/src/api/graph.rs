@@ -122,11 +122,13 @@ fn add(node: &mut GraphNode, task: &TaskInfo) {
         held,
         queued,
         running,
+        started,
         succeeded,
         failed,
         cancelled,
     } = &mut node.tasks;
     *total += 1;
+    *started += u64::from(task.state == TaskState::Running);
     *match task.state {
         TaskState::Pending => pending,
         TaskState::Waiting | TaskState::Backoff | TaskState::Standby | TaskState::Delegated => {

@@ -187,6 +187,6 @@ fn named(id: &str, name: &str) -> Result<(TaskId, ResultName), ApiError> {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = crate::answer::blocking(work).await;
     done.map_err(|_| ApiError::new(ErrorCode::Internal, "the disk could not be asked"))?
 }

@@ -142,6 +142,7 @@ fn add_counts(sum: &mut TaskCounts, one: &TaskCounts) {
     sum.held += one.held;
     sum.queued += one.queued;
     sum.running += one.running;
+    sum.started += one.started;
     sum.succeeded += one.succeeded;
     sum.failed += one.failed;
     sum.cancelled += one.cancelled;

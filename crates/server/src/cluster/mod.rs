@@ -17,10 +17,13 @@
 //! What must stay true: the [`Lease`] that journal and answers of a shard go by is set before anybody serves it and only by
 //! what its `Member` says; no state survives from one time of serving to the next.
 
+mod loss;
 mod merge;
 mod peers;
 mod router;
 mod sharing;
+
+pub use loss::accept as accept_loss;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -44,11 +47,11 @@ use loxley_model::{Span, Time};
 use tokio::sync::{mpsc, watch};
 
 use crate::auth::{Gate, Identity};
-use crate::decider::{Handle, HistorySource, Instances, News};
-use crate::listen;
+use crate::decider::{Handle, HistorySource, Instances, Loss, News};
 use crate::server::{
     Boxed, Context, Front, Parts, Routes, Server, ServerError, ServerOptions, listen_at,
 };
+use crate::{cluster_health, listen};
 
 /// How long the database may take to answer a question of the keeper.
 const ANSWER_TIME: Duration = Duration::from_secs(4);
@@ -146,6 +149,17 @@ impl Instance {
         seen.clone()
     }
 
+    /// Why nobody serves this shard: its journal has lost something.
+    fn lost(&self, shard: u16) -> Option<ApiError> {
+        let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+        let shard = seen.shards.iter().find(|one| one.shard == u32::from(shard));
+        let lost = shard.and_then(|shard| shard.lost.clone())?;
+        let message =
+            format!("nobody serves: the database has lost what it had acknowledged ({lost})");
+        let error = ApiError::new(ErrorCode::Conflict, message);
+        Some(error.with_help(cluster_health::AFTER_A_LOSS))
+    }
+
     fn loads(&self) -> Vec<sharing::ShardLoad> {
         let loads = self.loads.read().unwrap_or_else(PoisonError::into_inner);
         loads.clone()
@@ -170,6 +184,12 @@ impl Shard {
             holder: Mutex::default(),
             served: RwLock::default(),
         }
+    }
+
+    /// What somebody saw of its journal that is not there.
+    fn take_loss(&self) -> Option<Loss> {
+        let loss = self.instances.loss.lock();
+        loss.unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn name_holder(&self, url: String) {
@@ -450,20 +470,9 @@ impl Cluster {
         let running = server.run();
         tokio::pin!(running);
         let (mut lost, mut leaves) = (false, false);
-        loop {
+        let ended = loop {
             tokio::select! {
-                ended = running.as_mut() => {
-                    shard.serve(None);
-                    return match ended {
-                        // Somebody told it to end, by the API or a signal.
-                        Ok(()) => Ok(lost && !leaves),
-                        Err(error) => {
-                            let error = &error as &dyn std::error::Error;
-                            tracing::warn!(error, "serves no more; what it knew is dropped");
-                            Ok(!leaves)
-                        }
-                    };
-                }
+                ended = running.as_mut() => break ended,
                 order = orders.recv() => if let Some(Order::Stop(reason)) = order {
                     tracing::warn!(?reason, epoch, shard = number, "stops serving");
                     lost = true;
@@ -479,6 +488,34 @@ impl Cluster {
                     context.stop();
                 }
             }
+        };
+        shard.serve(None);
+        if let Some(loss) = shard.take_loss() {
+            self.tell_loss(number, loss).await;
+            return Ok(!leaves);
+        }
+        match ended {
+            // Somebody told it to end, by the API or a signal.
+            Ok(()) => Ok(lost && !leaves),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "serves no more; what it knew is dropped");
+                Ok(!leaves)
+            }
+        }
+    }
+
+    /// Has nobody serve this shard until its owners say that they go on without what is lost. Whoever takes it all the same,
+    /// because this could not be written, finds out as we did.
+    async fn tell_loss(&self, shard: u16, loss: Loss) {
+        let told = async {
+            let link = Link::connect(&self.address).await;
+            let link = link.map_err(|error| error.to_string())?;
+            let noted = loss::note(&link, shard, loss).await;
+            noted.map_err(|error| error.to_string())
+        };
+        if let Err(why) = told.await {
+            tracing::warn!(why, shard, "cannot tell the other servers what was lost");
         }
     }
 
@@ -500,6 +537,7 @@ impl Cluster {
         let (journal, history) = opened.await.expect("it does not panic")?;
         let instances = Arc::clone(&shard.instances);
         instances.epoch.store(claim.epoch, Ordering::Relaxed);
+        instances.holder.store(claim.holder, Ordering::Relaxed);
         let front = Front {
             gate: Arc::clone(&self.gate),
             listener: None,
@@ -694,6 +732,21 @@ impl Keeper {
                 seen,
                 lease,
             } => {
+                let number_of = shard.number;
+                let known = self
+                    .asker
+                    .ask(async |link| loss::of(link, number_of).await)
+                    .await;
+                match known {
+                    None => return Some(Input::Unanswered(question)),
+                    Some(Some(mark)) if !mark.accepted => {
+                        return Some(Input::NotTaken(question));
+                    }
+                    Some(mark) => {
+                        let epoch = mark.map_or(0, |mark| mark.loss.epoch);
+                        shard.instances.lost_until.store(epoch, Ordering::Relaxed);
+                    }
+                }
                 let lease = Duration::from(lease);
                 let taken = self
                     .asker
@@ -1112,7 +1165,13 @@ pub async fn look(address: &Address) -> Result<ClusterInfo, ServerError> {
 async fn seen(link: &Link) -> Result<ClusterInfo, Unanswered> {
     let mut shards = Vec::new();
     for number in 0..link.shard_count().await? {
-        shards.push((number, link.shard(number.into()).await?));
+        let state = link.shard(number.into()).await?;
+        let lost = match state.left.is_zero() {
+            true => loss::of(link, number).await?,
+            false => None,
+        };
+        let lost = lost.filter(|mark| !mark.accepted);
+        shards.push((number, state, lost.map(|mark| mark.loss.message)));
     }
     let instances = link.instances().await?;
     let replication = match link.replication().await? {
@@ -1125,7 +1184,7 @@ async fn seen(link: &Link) -> Result<ClusterInfo, Unanswered> {
     let holds = |id: u64, shard: &ShardState| !shard.left.is_zero() && shard.holder == Some(id);
     let shards: Vec<ShardInfo> = shards
         .iter()
-        .map(|(number, shard)| {
+        .map(|(number, shard, lost)| {
             let holder = instances.iter().find(|one| holds(one.id, shard));
             let left = shard.left.as_secs_f64();
             ShardInfo {
@@ -1139,6 +1198,7 @@ async fn seen(link: &Link) -> Result<ClusterInfo, Unanswered> {
                 agents: None,
                 away: None,
                 guests: None,
+                lost: lost.clone(),
             }
         })
         .collect();

@@ -92,8 +92,9 @@ async fn answer(
 ) -> Response {
     if let [only] = &this.instance.shards[..]
         && only.served().is_none()
+        && !this.is_known_here(&request)
     {
-        return standing_by(only.holder(), &request);
+        return standing_by(&this.instance, only, &request);
     }
     this.know_token(request.headers()).await;
     let answered = known.oneshot(request).await;
@@ -101,11 +102,18 @@ async fn answer(
 }
 
 /// What an instance that stands by says to everybody.
-fn standing_by(holder: String, request: &Request) -> Response {
+fn standing_by(instance: &Instance, shard: &Shard, request: &Request) -> Response {
+    // One that took a shard and cannot serve it, or has yet to read its journal, names nobody.
+    let holder = Some(shard.holder()).filter(|holder| *holder != instance.url);
+    let holder = holder.unwrap_or_default();
     let message = match holder.is_empty() {
         true => "this instance stands by, and none has taken over yet".to_owned(),
         false => format!("this instance stands by; {holder} serves"),
     };
+    let lost = instance.lost(shard.number);
+    if let Some(lost) = lost.filter(|_| !listen::is_grpc(request)) {
+        return refusal(lost);
+    }
     let header = HeaderValue::from_str(&holder).unwrap_or(HeaderValue::from_static(""));
     let mut response = if listen::is_grpc(request) {
         Status::unavailable(message).into_http()
@@ -209,6 +217,15 @@ impl ShardRouter {
         self.instance.shards.len() as u16
     }
 
+    /// Whether what is asked for is known to everybody who has looked into the database, while nobody serves because of what
+    /// that has lost.
+    fn is_known_here(&self, request: &Request) -> bool {
+        let path = request.uri().path();
+        let is_known =
+            request.method() == Method::GET && matches!(path, "/v1/health" | "/v1/cluster");
+        is_known && self.instance.lost(0).is_some()
+    }
+
     /// Tokens are heard of every two seconds; whoever comes with a newer one does not wait for that.
     async fn know_token(&self, headers: &HeaderMap) {
         let token = listen::bearer_of(headers);
@@ -277,7 +294,7 @@ impl ShardRouter {
         let subject = match meant {
             Some(shard) if shard < count => Subject::Shard(shard),
             Some(_) => Subject::Nothing,
-            None if count == 1 => Subject::Here,
+            None if count == 1 && !self.is_known_here(&request) => Subject::Here,
             None => Subject::of(request.method(), request.uri().path(), count),
         };
         match subject {
@@ -292,7 +309,7 @@ impl ShardRouter {
                 }
                 if is_passed_on {
                     // Whoever passed it on knows something else by now, or soon.
-                    return Ok(standing_by(place.holder(), &request));
+                    return Ok(standing_by(&self.instance, place, &request));
                 }
                 let call = read(request).await?;
                 self.ask(shard, &call).await
@@ -355,6 +372,9 @@ impl ShardRouter {
                     Err(NoAnswer::Lost(error)) if call.method == Method::GET => why = error,
                     Err(NoAnswer::Lost(error)) => return Ok(broken_off(&error)),
                 }
+            }
+            if let Some(lost) = self.instance.lost(shard) {
+                return Err(lost);
             }
             if Instant::now() > until {
                 return Err(ApiError::new(ErrorCode::Unavailable, why));
@@ -473,10 +493,21 @@ impl ShardRouter {
     }
 
     async fn health(&self, call: &Call) -> Result<Response, Failed> {
-        let all: Vec<loxley_api::Health> = self.ask_all(call).await?;
-        let mut health = merge::health((0..).zip(all).collect());
+        call.caller
+            .need(Permission::Look)
+            .map_err(Failed::Refused)?;
+        let served = (0..self.count()).filter(|shard| self.instance.lost(*shard).is_none());
+        let asked = served.map(|shard| async move {
+            let answer = self.ask(shard, call).await.map_err(Failed::Refused)?;
+            read_json(answer).await.map(|health| (shard, health))
+        });
+        let all: Result<Vec<_>, Failed> = join_all(asked).await.into_iter().collect();
+        let mut health = merge::health(all?);
         let cluster = self.cluster();
         health.problems.extend(cluster_health::problems(&cluster));
+        let is_critical = |problem: &Problem| problem.severity == Severity::Critical;
+        health.ok &= !health.problems.iter().any(is_critical);
+        health.problems.sort_by_key(|problem| !is_critical(problem));
         for load in self.instance.loads() {
             let waiting = load.queued + load.held;
             if load.agents == 0 && waiting > 0 {

@@ -192,6 +192,11 @@ impl Outbox {
         self.work.send(Work::Packet(packet)).is_ok()
     }
 
+    /// The place after all groups that were sent.
+    pub(crate) fn position(&self) -> Position {
+        self.position
+    }
+
     /// Whether a snapshot is being packed or written.
     pub(crate) fn is_snapshot_underway(&self) -> bool {
         self.snapshots.underway.load(Ordering::Acquire)
@@ -434,7 +439,8 @@ impl Committer {
     }
 
     fn send(&self, packet: Packet) {
-        for (link, frame) in packet.frames {
+        for (link, mut frame) in packet.frames {
+            frame.position = self.position.0;
             match link.frames.try_send(frame) {
                 Ok(()) | Err(TrySendError::Closed(_)) => {}
                 // It does not read: whoever waits for it would wait for ever.

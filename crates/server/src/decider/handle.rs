@@ -27,6 +27,7 @@ use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
 
 use super::commit::Forgetting;
 use super::{CommitTimes, Link, Listeners, Progress, Request, Told, View};
+use crate::answer::{Answer, blocking};
 use crate::outputs::Outputs;
 use crate::timeline::{self, TimelineIndex};
 use crate::what_if;
@@ -61,6 +62,9 @@ impl fmt::Debug for Readers {
         f.debug_struct("Readers").finish_non_exhaustive()
     }
 }
+
+/// A question to the history, boxed: what waits for its answer is compiled once.
+type HistoryQuestion = Box<dyn FnOnce(&dyn ReadHistory) -> Result<Answer, ReadError> + Send>;
 
 impl HistorySource {
     /// The history in this directory.
@@ -151,6 +155,14 @@ impl HistorySource {
         &self,
         question: impl FnOnce(&dyn ReadHistory) -> Result<T, ReadError> + Send + 'static,
     ) -> Result<Option<T>, ApiError> {
+        let question = move |history: &dyn ReadHistory| -> Result<Answer, ReadError> {
+            question(history).map(Answer::new)
+        };
+        let answer = self.ask_any(Box::new(question)).await?;
+        Ok(answer.map(Answer::open))
+    }
+
+    async fn ask_any(&self, question: HistoryQuestion) -> Result<Option<Answer>, ApiError> {
         let Some(readers) = self.inner.clone() else {
             return Ok(None);
         };
@@ -186,7 +198,7 @@ impl HistorySource {
         question: impl FnOnce(&mut dyn Journal) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let readers = self.readers()?;
-        let asked = tokio::task::spawn_blocking(move || {
+        let asked = blocking(move || {
             let mut journal = (readers.open_journal)().map_err(|error| internal(&error))?;
             question(&mut *journal)
         });
@@ -1112,6 +1124,14 @@ impl Handle {
         &self,
         question: impl FnOnce(&View<'_>) -> T + Send + 'static,
     ) -> Result<T, ApiError> {
+        let question = move |view: &View<'_>| Answer::new(question(view));
+        self.ask_any(Box::new(question)).await.map(Answer::open)
+    }
+
+    async fn ask_any(
+        &self,
+        question: Box<dyn FnOnce(&View<'_>) -> Answer + Send>,
+    ) -> Result<Answer, ApiError> {
         let (sender, answer) = oneshot::channel();
         let ask = Request::Ask(Box::new(move |view: &View<'_>| {
             let found = question(view);

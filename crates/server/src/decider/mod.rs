@@ -20,9 +20,10 @@ mod handle;
 mod neighbours;
 mod observed;
 mod sessions;
+mod witnesses;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use loxley_api::{ApiError, ClusterInfo, Event, EventKind, JobInfo};
@@ -32,6 +33,7 @@ use loxley_journal::Journal;
 use loxley_model::{AgentId, JobId, Span, TaskId, Time};
 use loxley_policy::Config;
 use loxley_protocol as wire;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
 #[cfg(feature = "postgres")]
@@ -164,6 +166,12 @@ pub struct Instances {
     pub is_only_shard: bool,
     /// Grows with every instance that takes over; 0 where there is only one.
     pub epoch: AtomicU64,
+    /// The number of this process; 0 where there is only one.
+    pub holder: AtomicU64,
+    /// What holders up to this epoch told agents may be lost, and its owners go on without.
+    pub lost_until: AtomicU64,
+    /// Why this one must not serve any more: somebody saw what the journal does not have.
+    pub loss: Mutex<Option<Loss>>,
     /// Where they listen.
     pub urls: RwLock<Vec<String>>,
     /// Grows when that changes.
@@ -188,12 +196,24 @@ impl Instances {
             shard,
             is_only_shard,
             epoch: AtomicU64::new(0),
+            holder: AtomicU64::new(0),
+            lost_until: AtomicU64::new(0),
+            loss: Mutex::default(),
             urls: RwLock::default(),
             version: AtomicU64::new(0),
             seen: RwLock::default(),
             hand_over: Notify::new(),
         }
     }
+}
+
+/// That a journal does not have what somebody saw of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Who saw what, in words.
+    pub message: String,
+    /// Holders up to this epoch told of what is gone.
+    pub epoch: u64,
 }
 
 /// The ways to those who want to hear what happens.
@@ -231,6 +251,7 @@ pub(crate) struct Decider {
     instances: Arc<Instances>,
     /// The version of them that connected agents know.
     told_instances: u64,
+    witnesses: witnesses::Witnesses,
     #[cfg(feature = "postgres")]
     neighbours: neighbours::Neighbours,
 }
@@ -378,6 +399,7 @@ pub fn start(
         progress: Arc::clone(&progress),
         instances: Arc::clone(&options.instances),
         told_instances: 0,
+        witnesses: witnesses::Witnesses::new(position.0),
     };
     let now = decider.clock.now();
     // First of all: what is given out from here on has its number.
@@ -575,6 +597,9 @@ impl Decider {
                 answer,
             } => {
                 let connected = self.connect(*hello, link);
+                if self.witnesses.is_loss_certain() {
+                    return false;
+                }
                 self.release(move || {
                     let _ = answer.send(connected);
                 });

@@ -1,7 +1,6 @@
 //! What a shard hears of the others: letters, how far its own were read, and how much each has to do.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 use loxley_api::Needs;
 use loxley_cluster::moves::{Item, Kind, Letter, Receipt};
@@ -9,7 +8,7 @@ use loxley_cluster::rebalancer::{Load, RebalancePace, Rebalancer};
 use loxley_cluster::shard::ShardId;
 use loxley_engine::WaitingKind;
 
-use super::Decider;
+use super::{Decider, Loss};
 
 /// What was heard.
 #[derive(Debug, Default)]
@@ -36,8 +35,6 @@ pub(super) struct Neighbours {
     rebalancer: Rebalancer,
     /// What tasks of each kind ask for.
     kinds: BTreeMap<Kind, (Vec<String>, Needs)>,
-    /// Where the journal ended when a letter showed that this holder is behind.
-    behind_at: Option<u64>,
 }
 
 impl Neighbours {
@@ -48,7 +45,6 @@ impl Neighbours {
         Self {
             rebalancer: Rebalancer::new(shard, String::new(), pace),
             kinds: BTreeMap::new(),
-            behind_at: None,
         }
     }
 
@@ -79,7 +75,7 @@ impl Decider {
     /// not go on.
     pub(super) fn hear_neighbours(&mut self, news: News) -> bool {
         let now = self.clock.now();
-        let mut is_behind = false;
+        let mut ahead = None;
         for letter in news.letters {
             match self.engine.receipt(&letter) {
                 Receipt::Next => {
@@ -92,16 +88,23 @@ impl Decider {
                     self.engine.receive(now, letter);
                 }
                 Receipt::Repeated => {}
-                Receipt::Ahead => is_behind = true,
+                Receipt::Ahead => ahead = Some((letter.from, letter.number)),
             }
         }
         for (by, number) in news.read {
-            is_behind |= !self.engine.letters_read(now, by, number);
+            if !self.engine.letters_read(now, by, number) {
+                ahead = Some((by, number));
+            }
         }
-        if is_behind {
-            return self.note_behind();
+        if let Some((shard, letter)) = ahead {
+            // A later holder of this shard read it, asked for it or gave it; or the database lost that.
+            let message = format!(
+                "letter {letter} between this shard and shard {} tells of what the journal does not have",
+                shard.0
+            );
+            let epoch = self.written().epoch;
+            return self.suspect(Loss { message, epoch });
         }
-        self.neighbours.behind_at = None;
         let me = self.engine.shard();
         self.neighbours.hear(now, me, news.loads);
         let Neighbours {
@@ -109,24 +112,5 @@ impl Decider {
         } = &mut self.neighbours;
         self.engine.rebalance_shards(now, rebalancer, kinds);
         true
-    }
-
-    /// Somebody has read, asked or given for this shard what its journal does not know of: a later holder did, and this one
-    /// does not know yet; or the database lost what it had acknowledged. A write that succeeds in between says which.
-    fn note_behind(&mut self) -> bool {
-        let position = self.progress.position.load(Ordering::Acquire);
-        let seen_at = *self.neighbours.behind_at.get_or_insert(position);
-        if position <= seen_at {
-            tracing::warn!("letters of another shard tell of what this one does not know");
-            // Something to write, so that it is found out.
-            let _ = self.record_and_apply(loxley_engine::Fact::Tick);
-            return true;
-        }
-        tracing::error!(
-            position,
-            "letters of another shard tell of what the journal of this one does not have: the database has lost what it had \
-             acknowledged; this server ends"
-        );
-        false
     }
 }

@@ -45,13 +45,15 @@ impl Decider {
                 "give this agent another name, or have an admin free it: `loxley agent forget {name}`"
             )));
         }
+        let is_known = self.knows_what_it_saw(&hello)?;
         let earlier = known.and_then(|id| self.engine.registered(id));
         // Leases of another shard have the numbers that ours have.
         let is_ours = match hello.shard {
             Some(shard) => shard == self.instances.shard,
             None => self.instances.is_only_shard,
         };
-        let same = is_ours && earlier.is_some_and(|agent| agent.process == hello.process);
+        let same =
+            is_ours && is_known && earlier.is_some_and(|agent| agent.process == hello.process);
         let is_other = earlier.is_none_or(|agent| agent.process != hello.process);
         if let Some(id) = known.filter(|_| is_other)
             && self.sessions.contains_key(&id)
@@ -84,6 +86,7 @@ impl Decider {
             servers,
             epoch,
             shard: self.instances.shard,
+            holder: self.instances.holder.load(Ordering::Relaxed),
         });
         let session = Session {
             link,

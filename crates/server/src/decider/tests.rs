@@ -340,6 +340,103 @@ async fn two_living_agents_cannot_have_one_name() {
     running.stop().await.unwrap();
 }
 
+/// An agent that says how far it saw the journal, whatever comes of it.
+async fn connect_having_seen(
+    handle: &Handle,
+    seen: wire::Seen,
+) -> (Result<AgentId, ApiError>, mpsc::Receiver<wire::ServerFrame>) {
+    let (sender, frames) = mpsc::channel(64);
+    let link = Link {
+        session: u64::MAX,
+        token: "agents".into(),
+        frames: sender,
+        cut: Arc::default(),
+    };
+    let hello = wire::Hello {
+        version: wire::VERSION,
+        name: "a".to_owned(),
+        process: 1,
+        slots: 1,
+        speed: 1.0,
+        shard: Some(0),
+        seen: vec![seen],
+        ..wire::Hello::default()
+    };
+    (handle.connect(hello, link).await, frames)
+}
+
+#[tokio::test]
+async fn a_server_that_hears_of_more_than_its_journal_has_makes_sure_and_stops() {
+    let journal = Shared::default();
+    let options = EngineOptions::default();
+    options.instances.epoch.store(5, Ordering::Relaxed);
+    options.instances.holder.store(77, Ordering::Relaxed);
+    let begin = || {
+        let source = HistorySource::none(0);
+        start(Box::new(journal.clone()), source, &options).unwrap()
+    };
+    let (handle, running) = begin();
+    let mut agent = FakeAgent::connect(&handle, "a", 1, &[]).await;
+    let frame = agent.next().await;
+    let welcome = frame.welcome.expect("the first frame");
+    assert_eq!((welcome.epoch, welcome.holder), (5, 77));
+    assert!(frame.position > 0);
+    handle.disconnect(agent.id, agent.session).await;
+    // What it was told by this one, it has.
+    let mut seen = wire::Seen {
+        shard: 0,
+        epoch: 5,
+        holder: 77,
+        position: frame.position,
+    };
+    let (connected, mut frames) = connect_having_seen(&handle, seen).await;
+    let agent = connected.unwrap();
+    let welcome = frames.recv().await.unwrap().welcome.unwrap();
+    assert!(welcome.resumed);
+    handle.disconnect(agent, u64::MAX).await;
+    // Nobody has such an epoch.
+    seen.epoch = u64::MAX;
+    let refused = connect_having_seen(&handle, seen).await.0.unwrap_err();
+    assert_eq!(refused.code, loxley_api::ErrorCode::Invalid);
+    // Another one had this epoch: at first it may be that this server was fenced, then it has written.
+    (seen.epoch, seen.holder) = (5, 78);
+    let refused = connect_having_seen(&handle, seen).await.0.unwrap_err();
+    assert_eq!(refused.code, loxley_api::ErrorCode::Unavailable);
+    assert!(!running.is_over());
+    connect_having_seen(&handle, seen).await.0.unwrap_err();
+    running.ended().await.unwrap();
+    let loss = options.instances.loss.lock().unwrap().take().unwrap();
+    assert_eq!(loss.epoch, 5);
+    assert!(loss.message.contains("the agent `a` saw"), "{loss:?}");
+
+    // Its owners go on without: whoever heard of it begins anew.
+    options.instances.epoch.store(6, Ordering::Relaxed);
+    options.instances.lost_until.store(5, Ordering::Relaxed);
+    let (handle, running) = begin();
+    let (connected, mut frames) = connect_having_seen(&handle, seen).await;
+    connected.unwrap();
+    let welcome = frames.recv().await.unwrap().welcome.unwrap();
+    assert!(!welcome.resumed);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_that_saw_more_than_the_journal_of_the_only_server_has_begins_anew() {
+    let journal = Shared::default();
+    let (handle, running) = started(&journal);
+    let agent = FakeAgent::connect(&handle, "a", 1, &[]).await;
+    handle.disconnect(agent.id, agent.session).await;
+    let seen = wire::Seen {
+        position: 1_000,
+        ..wire::Seen::default()
+    };
+    let (connected, mut frames) = connect_having_seen(&handle, seen).await;
+    connected.unwrap();
+    let welcome = frames.recv().await.unwrap().welcome.unwrap();
+    assert!(!welcome.resumed);
+    running.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_job_after_another_waits_for_it_and_ends_with_its_failure() {
     let journal = Shared::default();

@@ -85,12 +85,17 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
     let path = args.connect.agent_access_path()?;
     hide_our_variables(args, &path)?;
     let access = args.connect.read(&path)?;
+    // Whoever says where the server is does not want to be sent elsewhere.
+    let path = match args.connect.server {
+        Some(_) => None,
+        None => Some(std::path::absolute(&path)?),
+    };
     if let Some(directory) = &args.cwd {
         std::env::set_current_dir(directory)
             .with_context(|| format!("cannot go to {}", directory.display()))?;
     }
     args.logs.start()?;
-    let options = args.options(access)?;
+    let options = args.options(access, path)?;
     if args.json {
         let started = Started {
             name: &options.name,
@@ -149,7 +154,7 @@ fn hide_our_variables(args: &Args, access: &Path) -> Result<()> {
 }
 
 impl Args {
-    fn options(&self, access: Access) -> Result<AgentOptions> {
+    fn options(&self, access: Access, access_file: Option<PathBuf>) -> Result<AgentOptions> {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let cpus = self.cpus.unwrap_or(0.0);
         if !(0.0..=1e6).contains(&cpus) {
@@ -171,6 +176,7 @@ impl Args {
             functions: Functions::default(),
             guardian: Some(crate::guardian_program()),
             access,
+            access_file,
         })
     }
 }

@@ -104,6 +104,11 @@ fn print(cluster: &ClusterInfo, out: &mut dyn Write) -> Result<()> {
         ]);
     }
     table.print(out)?;
+    for one in &cluster.shards {
+        if let Some(lost) = &one.lost {
+            writeln!(out, "\nshard {} is not served: {lost}", one.shard)?;
+        }
+    }
     if let Some(replication) = cluster.replication {
         writeln!(out, "\nreplication of the database: {}", replication.name())?;
     }

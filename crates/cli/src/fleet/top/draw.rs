@@ -39,9 +39,7 @@ fn head_line(look: &Look) -> String {
     let here = || look.agents.iter().filter(|agent| agent.state.is_here());
     let slots: u64 = here().map(|agent| u64::from(agent.slots)).sum();
     // What an agent has in hand and has not begun waits too: there, and not with the server.
-    let started: u64 = here().map(|agent| agent.started).sum();
-    let running = tasks.running.min(started);
-    let queued = tasks.queued + tasks.running - running;
+    let (running, queued) = (tasks.started, tasks.not_started());
     // What matters most stands first: a narrow screen cuts the end off.
     format!(
         "{} agents, {slots} slots: {running} running, {queued} queued, {} waiting, {} held, {} failed, {} done",

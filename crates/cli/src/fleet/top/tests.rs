@@ -66,6 +66,7 @@ fn looked() -> Look {
     let tasks = TaskCounts {
         total: 12,
         running: 2,
+        started: 2,
         queued: 3,
         succeeded: 7,
         ..TaskCounts::default()
