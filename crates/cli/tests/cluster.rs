@@ -642,6 +642,59 @@ fn several_servers_serve_shards_of_one_fleet_and_any_of_them_answers() {
     one_writer_at_a_time(&world);
 }
 
+/// Tasks write when they begin and end, so their own book says how many ran at once.
+#[test]
+fn the_limit_of_a_group_holds_in_all_shards_together_though_a_server_is_killed() {
+    const LIMIT: i32 = 3;
+    const TASKS: u64 = 15;
+    let Some(world) = world() else {
+        return;
+    };
+    let (a, _) = world.server_of("a", Some("2"));
+    let (_b, _) = world.server_of("b", None);
+    let _agents = ["ada", "bob", "cleo"].map(|name| world.agent("b", name, "4"));
+    world.until("both hold one", || world.holders() == [1, 1]);
+    // The limit is known when the first task of the group has ended.
+    let limit = format!("disk={LIMIT}");
+    let first = ["submit", "--wait", "--group", "disk", "--limit", &limit];
+    let first = world.run("a", &[&first[..], &["--", "true"]].concat());
+    assert!(first.status.success(), "{first:?}");
+
+    let ran = world.path("ran");
+    let script = format!("echo + >>{0}; sleep 0.1; echo - >>{0}", ran.display());
+    let range = format!("1-{TASKS}");
+    let jobs: Vec<u64> = (0..6)
+        .map(|number| {
+            let key = format!("disk-{number}");
+            let submit = [
+                "submit", "--json", "--user", "mia", "--key", &key, "--group", "disk", "--array",
+                &range, "--", "sh", "-c", &script,
+            ];
+            world.json("b", &submit)["id"].as_u64().unwrap()
+        })
+        .collect();
+    let shards: std::collections::BTreeSet<u64> =
+        jobs.iter().map(|job| job >> SHARD_BITS).collect();
+    assert_eq!(shards.len(), 2, "{jobs:?}");
+    let lines = || fs::read_to_string(&ran).unwrap_or_default();
+    world.until("some ran", || lines().lines().count() > 20);
+    drop(a);
+    for job in &jobs {
+        let id = job.to_string();
+        world.until("the job ends", || {
+            let output = world.run("b", &["job", "info", &id, "--json"]);
+            let info: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+            info.is_some_and(|info| info["state"] == "succeeded")
+        });
+    }
+    let (mut now, mut most) = (0, 0);
+    for line in lines().lines() {
+        now += if line == "+" { 1 } else { -1 };
+        most = most.max(now);
+    }
+    assert_eq!(most, LIMIT, "as many as may, and never more");
+}
+
 /// Tasks that one agent alone can do, in both shards. Whether it goes to them or they to it is not asked here: shards write
 /// to each other about it, and are killed meanwhile. (`engine/src/moving/storm.rs` sees tasks moved.)
 #[test]

@@ -1,5 +1,5 @@
 //! Who of several servers is the holder of a shard; and how tasks go from one shard to another ([`moves`], and whom to ask
-//! for them: [`rebalancer`]); and whether a journal has lost what others saw of it ([`witness`]).
+//! for them: [`rebalancer`]); how limits hold in all shards together ([`budgets`]); and whether a journal has lost what others saw of it ([`witness`]).
 //!
 //! ```text
 //!            its lease is over                taken
@@ -27,6 +27,7 @@ extern crate std;
 extern crate alloc;
 
 mod append;
+pub mod budgets;
 pub mod moves;
 mod rate;
 pub mod rebalancer;

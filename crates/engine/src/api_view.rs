@@ -405,7 +405,9 @@ impl State {
         };
         let scheduler = self.driver.scheduler();
         let words = AtServer(&self.names);
+        let whole = self.advise_whole_limit(&mut explained);
         let mut text = explain_text::explain(&mut explained, now, scheduler, &words);
+        text.obstacles.extend(whole);
         let spot = self.jobs.spot(task);
         let limit = spot.and_then(|spot| spot.request.hold_limit_sec);
         if let (Place::Held, Some(limit)) = (&explained.status.place, limit) {

@@ -184,7 +184,8 @@ impl AttemptFollower {
             | Fact::LetterReceived(_)
             | Fact::LettersRead { .. }
             | Fact::LettersSent
-            | Fact::GuestUnwanted(_) => {}
+            | Fact::GuestUnwanted(_)
+            | Fact::BudgetsReviewed => {}
         }
     }
 

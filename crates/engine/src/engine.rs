@@ -7,6 +7,7 @@ use loxley_api::{
     AgentInfo, ApiError, Explanation, Figures, FleetInfo, ForecastInfo, Health, JobInfo,
     JobRequest, Needs, TaskInfo, TaskRequest, TuningInfo, UserInfo,
 };
+use loxley_cluster::budgets;
 use loxley_cluster::moves::{Item, Kind, Letter, MoveLimits, Moves, Receipt};
 use loxley_cluster::rebalancer::{Rebalancer, Room};
 use loxley_cluster::shard::ShardId;
@@ -36,6 +37,8 @@ pub struct Engine {
     snapshots: SnapshotRule,
     /// What agents said of leases that they do not hold.
     stale_answers: u64,
+    /// When it was looked last at what is lent between shards. Whoever takes over looks at once.
+    last_review: Time,
 }
 
 /// A group and what follows from it.
@@ -90,6 +93,7 @@ impl Engine {
             records,
             snapshots: SnapshotRule { facts, bytes: 0 },
             stale_answers: 0,
+            last_review: Time::ZERO,
         }
     }
 
@@ -186,13 +190,21 @@ impl Engine {
         let look = self.state.tuner.next_look(self.config());
         let timer = self.state.driver.next_timer();
         let letters = self.state.moves().and_then(Moves::next_wake);
-        timer.into_iter().chain(look).chain(letters).min()
+        let review = self.next_review();
+        let others = look.into_iter().chain(letters).chain(review);
+        timer.into_iter().chain(others).min()
     }
 
     /// Tells that time has passed, if anything waits for it.
     pub fn tick_if_due(&mut self, now: Time) {
         if self.state.driver.is_due(now) {
             let _ = self.record_and_apply(now, Fact::Tick, None);
+        }
+        if self.next_review().is_some_and(|at| at <= now) {
+            self.last_review = now;
+            if self.state.needs_review(now) {
+                let _ = self.record_and_apply(now, Fact::BudgetsReviewed, None);
+            }
         }
         let letters = self.state.moves().and_then(Moves::next_wake);
         if letters.is_some_and(|at| at <= now) {
@@ -205,6 +217,12 @@ impl Engine {
                 let _ = self.record_and_apply(now, Fact::SettingTuned(Box::new(step)), None);
             }
         }
+    }
+
+    /// When to look at what is lent between shards; none where nothing is.
+    fn next_review(&self) -> Option<Time> {
+        let lends = self.state.lends();
+        lends.then(|| self.last_review + budgets::REVIEW_EVERY)
     }
 
     /// Milliseconds since 1970.

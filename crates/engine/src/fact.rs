@@ -202,6 +202,8 @@ pub enum Fact {
         /// What the agent said beyond that.
         finish: Box<GuestFinish>,
     },
+    /// It was time to look at what this shard has and wants of groups whose limits hold in all shards together.
+    BudgetsReviewed,
 }
 
 /// An agent as it introduced itself.

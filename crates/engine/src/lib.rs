@@ -35,6 +35,7 @@ pub mod history_view;
 mod jobs;
 mod keys;
 mod ledger;
+mod lending;
 mod moving;
 mod names;
 mod past_work;

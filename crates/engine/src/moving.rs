@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use loxley_api::{ApiError, ErrorCode, JobRequest, Needs, TaskRequest};
+use loxley_cluster::budgets;
 use loxley_cluster::moves::{Action, Input as Move, Item, Kind, MoveLimits, Moved, Moves, Wish};
 use loxley_cluster::rebalancer::{KindLoad, Room, share};
 use loxley_cluster::shard::ShardId;
@@ -51,13 +52,15 @@ pub(crate) struct Moving {
     watched: BTreeMap<JobId, Vec<ShardId>>,
 }
 
-/// What shards say to each other of jobs.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-enum Word {
+/// What shards say to each other beside tasks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Word {
     /// A job of the sender comes after this one of the recipient.
     Watch(JobId),
     /// A job of the sender is over; none: there is no such job.
     Ended(JobId, Option<JobState>),
+    /// Of a group whose limit holds in all shards together.
+    Budget(String, budgets::Word),
 }
 
 /// A task as it travels.
@@ -216,7 +219,7 @@ fn impossible() -> ApiError {
 
 impl State {
     /// Which shard this is.
-    fn shard(&self) -> ShardId {
+    pub(crate) fn shard(&self) -> ShardId {
         ShardId::try_of(self.jobs.base()).unwrap_or_default()
     }
 
@@ -311,7 +314,7 @@ impl State {
         }
     }
 
-    fn say(&mut self, to: ShardId, word: Word, out: &mut Effects) {
+    pub(crate) fn say(&mut self, to: ShardId, word: Word, out: &mut Effects) {
         let word = postcard::to_stdvec(&word).expect("memory takes a word");
         self.take_move(Move::Said { to, word }, out);
     }
@@ -329,6 +332,7 @@ impl State {
                 self.say(from, Word::Ended(job, ended), out);
             }
             Word::Ended(job, ended) => self.other_job_over(job, ended, out),
+            Word::Budget(group, word) => self.hear_of_budget(from, &group, word, out),
         }
     }
 

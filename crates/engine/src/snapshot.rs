@@ -42,6 +42,7 @@ use crate::keys::Keyed;
 use crate::ledger::Ledger;
 use crate::moving::Moving;
 use crate::state::{Attempt, State};
+use loxley_cluster::budgets::Budgets;
 
 const VERSION: u8 = 4;
 
@@ -98,6 +99,8 @@ struct Additions {
     scheduler: (SnapshotAdditions, AddedRules),
     /// Tasks on their way to and from other shards, and those of others that are here.
     moving: Option<(Moving, Guests)>,
+    /// Places of groups that are lent between shards.
+    budgets: Budgets,
 }
 
 /// Tasks of other shards, as they came.
@@ -113,6 +116,7 @@ impl Additions {
             forecast: addition(&mut left)?,
             scheduler: addition(&mut left)?,
             moving: addition(&mut left)?,
+            budgets: addition(&mut left)?,
         })
     }
 }
@@ -307,6 +311,7 @@ impl State {
             finishing: _,
             held_away: _,
             moving,
+            budgets,
         } = self;
         assert!(driver.is_settled(), "a snapshot is taken between decisions");
         let scheduler = driver.scheduler().snapshot();
@@ -350,6 +355,7 @@ impl State {
                 moving: moving
                     .as_deref()
                     .map(|moving| (moving.clone(), self.guest_facts())),
+                budgets: budgets.clone(),
             },
             scheduler,
         }
@@ -425,6 +431,7 @@ impl State {
             finishing: None,
             held_away: None,
             moving: moving.map(Box::new),
+            budgets: additions.budgets,
         };
         state
             .restore_guests(guests.unwrap_or_default())

@@ -34,6 +34,7 @@ use crate::moving::Moving;
 use crate::names::{agent_spec, bad_name};
 use crate::submission::Submission;
 use crate::task_steps::{NamedAgent, TaskStepKind, move_of, stop_word};
+use loxley_cluster::budgets::Budgets;
 
 /// What a fact led to, for whoever told it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +85,8 @@ pub(crate) struct State {
     pub(crate) held_away: Option<Held>,
     /// Tasks on their way to and from other shards; none where nobody ever asked for any.
     pub(crate) moving: Option<Box<Moving>>,
+    /// Limits of groups that hold in all shards together.
+    pub(crate) budgets: Budgets,
 }
 
 impl State {
@@ -105,6 +108,7 @@ impl State {
             finishing: None,
             held_away: None,
             moving: None,
+            budgets: Budgets::default(),
         }
     }
 
@@ -275,6 +279,10 @@ impl State {
             Fact::LettersSent => self.follow(Move::Flush, out),
             Fact::GuestUnwanted(task) => {
                 self.send_home(task, out);
+                Ok(Applied::Done)
+            }
+            Fact::BudgetsReviewed => {
+                self.review_budgets(out);
                 Ok(Applied::Done)
             }
         };
@@ -640,11 +648,10 @@ impl State {
             self.moving.is_some(),
         )?;
         let id = job.id;
-        for (group, limit) in &parsed.limits {
-            let group = self.names.groups.intern(group).map_err(bad_name)?;
-            let limit = *limit;
-            self.handle(Input::GroupLimitSet { group, limit });
+        for group in parsed.limits.keys() {
+            self.names.groups.intern(group).map_err(bad_name)?;
         }
+        self.limit_groups(&parsed, out);
         let waits = !job.waits_for.is_empty();
         if !waits {
             self.open(&mut job)?;

@@ -117,6 +117,8 @@ pub enum Input {
         /// The limit.
         limit: u32,
     },
+    /// No task of a group may start before another limit is set: other schedulers have all that the group may have.
+    GroupClosed(GroupId),
     /// A user's share of the slots is proportional to this weight; 1 when never set.
     UserWeightSet {
         /// The user.

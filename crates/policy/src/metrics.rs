@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use loxley_model::{AgentId, Span, TaskId, Time};
+use loxley_model::{AgentId, GroupId, Span, TaskId, Time};
 
 use crate::config::MetricsRules;
 use crate::refs::KindRef;
@@ -229,6 +229,17 @@ impl Scheduler {
     pub fn users(&self) -> impl Iterator<Item = UserStatus> {
         let slots = self.derived.fleet.total_slots;
         self.derived.loads.users(&self.facts.limits, slots)
+    }
+
+    /// The groups that have tasks: how many are under lease, and how many wait on queues.
+    pub fn group_loads(&self) -> impl Iterator<Item = (GroupId, u32, u64)> {
+        self.derived.loads.groups()
+    }
+
+    /// How many of a group may run at once, if that was ever set.
+    #[must_use]
+    pub fn group_limit(&self, group: GroupId) -> Option<u32> {
+        self.facts.limits.limit(group)
     }
 
     /// Since when a task that an agent has not started could have been.

@@ -144,6 +144,7 @@ impl Scheduler {
                 self.resubmit_one(task, &after, actions);
             }
             Input::GroupLimitSet { group, limit } => self.set_group_limit(group, limit, actions),
+            Input::GroupClosed(group) => self.facts.limits.set_limit(group, 0),
             Input::UserWeightSet { user, weight } => match weight {
                 0 => reject(InputError::BadWeight(user), actions),
                 _ => {

@@ -16,6 +16,8 @@ use loxley_policy::{Selection, Vitals};
 use crate::{AgentRecord, Applied, Engine, Fact, Finish, Flushed, Submission};
 
 const SKILLS: [&str; 3] = ["cpu", "gpu", "tpu"];
+/// A group of which so many may run, in all shards together.
+const GROUP: (&str, u32) = ("disk", 3);
 
 struct Shard {
     id: ShardId,
@@ -36,6 +38,8 @@ struct Seen {
     cancelled: u64,
     retried: u64,
     after_others: u64,
+    /// How often tasks of the group were under lease in several shards at once.
+    shared_limit: u64,
 }
 
 struct Storm {
@@ -48,6 +52,8 @@ struct Storm {
     ended: BTreeMap<TaskId, Ended>,
     outputs: BTreeSet<TaskId>,
     jobs: BTreeMap<JobId, (u64, Option<JobState>)>,
+    /// The first and the last task of arrays that are in the group.
+    grouped: Vec<(TaskId, TaskId)>,
     seen: Seen,
 }
 
@@ -84,8 +90,10 @@ impl Storm {
             ended: BTreeMap::new(),
             outputs: BTreeSet::new(),
             jobs: BTreeMap::new(),
+            grouped: Vec::new(),
             seen: Seen::default(),
         };
+        this.submit_with_limit();
         for at in 0..this.shards.len() {
             this.commit(at);
         }
@@ -98,6 +106,39 @@ impl Storm {
 
     fn below(&mut self, limit: u64) -> u64 {
         self.rng.next_u64() % limit.max(1)
+    }
+
+    /// Says the limit where it belongs, before anybody has any of it.
+    fn submit_with_limit(&mut self) {
+        let nothing = CommandRequest {
+            words: vec!["true".to_owned()],
+            ..CommandRequest::default()
+        };
+        let request = Submission::unchecked(JobRequest {
+            tasks: vec![TaskRequest::new(Work::Command(nothing))],
+            limits: [(GROUP.0.to_owned(), GROUP.1)].into(),
+            ..JobRequest::default()
+        });
+        let user = "me".to_owned();
+        let told = self.tell(0, Fact::JobSubmitted { request, user });
+        assert!(told.is_some(), "it makes sense");
+    }
+
+    /// By what agents hold: no more of the group than may.
+    fn check_limit(&mut self) {
+        let is_grouped = |task: &TaskId| {
+            let mut arrays = self.grouped.iter();
+            arrays.any(|(first, last)| first <= task && task <= last)
+        };
+        let held = self.shards.iter().map(|shard| {
+            let held = shard.agents.values().flatten();
+            held.filter(|(task, _)| is_grouped(task)).count() as u32
+        });
+        let held: Vec<u32> = held.collect();
+        let whole: u32 = held.iter().sum();
+        assert!(whole <= GROUP.1, "{held:?} of the group under lease");
+        let several = held.iter().filter(|count| **count > 0).count() > 1;
+        self.seen.shared_limit += u64::from(several);
     }
 
     /// Writes the open group, and only then lets out what follows from it.
@@ -316,8 +357,10 @@ impl Storm {
                 ..CommandRequest::default()
             }))
         };
+        let is_grouped = self.chance(3);
         let array = TaskRequest {
             name: Some("each".to_owned()),
+            group: is_grouped.then(|| GROUP.0.to_owned()),
             entries: Some(Entries::Range {
                 first: 1,
                 last: many,
@@ -353,7 +396,12 @@ impl Storm {
         });
         let user = ["me", "you"][self.below(2) as usize].to_owned();
         let fact = Fact::JobSubmitted { request, user };
-        self.tell(at, fact);
+        let told = self.tell(at, fact);
+        if let (true, Some(Applied::Job(job))) = (is_grouped, told) {
+            let first = self.shards[at].engine.job_info(job).expect("it is open");
+            let first = first.first_task;
+            self.grouped.push((first, TaskId(first.0 + many - 1)));
+        }
     }
 
     fn tell(&mut self, at: usize, fact: Fact) -> Option<Applied> {
@@ -500,6 +548,7 @@ impl Storm {
         if !self.chance(4) {
             self.commit(at);
         }
+        self.check_limit();
     }
 
     /// After the storm: everybody who is needed is there, and everything comes to its end.
@@ -521,6 +570,7 @@ impl Storm {
                     self.rebalance(at);
                 }
                 self.commit(at);
+                self.check_limit();
             }
             let is_over = |shard: &Shard| {
                 let (away, guests) = shard.engine.moved_counts();
@@ -591,6 +641,7 @@ fn whatever_goes_wrong_between_shards_every_task_ends_once_and_at_home() {
         all.cancelled += seen.cancelled;
         all.retried += seen.retried;
         all.after_others += seen.after_others;
+        all.shared_limit += seen.shared_limit;
     }
     for (what, count) in [
         ("moved", all.moved),
@@ -600,6 +651,7 @@ fn whatever_goes_wrong_between_shards_every_task_ends_once_and_at_home() {
         ("cancelled", all.cancelled),
         ("retried", all.retried),
         ("after a job of another shard", all.after_others),
+        ("in several shards under one limit", all.shared_limit),
     ] {
         std::eprintln!("{what}: {count}");
         assert!(count > 0, "nothing was {what}");

@@ -663,9 +663,8 @@ fn task_asked_about(request: &Request) -> Option<TaskId> {
     (request.method() == Method::GET).then_some(TaskId(number))
 }
 
-/// The shard of a new job: that of the tasks that it waits for; the first for one with a group, since limits of groups hold for
-/// the whole fleet, and are kept in one place; that of the first of the jobs that it comes after; else by user and key. The
-/// same for the same job, so that one that is sent again is recognised.
+/// The shard of a new job: that of the tasks that it waits for; that of the first of the jobs that it comes after; else by user
+/// and key. The same for the same job, so that one that is sent again is recognised.
 fn shard_of(request: &JobRequest, user: &str, count: u16) -> Result<u16, ApiError> {
     let of = |number: u64| ShardId::try_of(number).filter(|shard| shard.0 < count);
     for JobId(job) in &request.after {
@@ -673,10 +672,6 @@ fn shard_of(request: &JobRequest, user: &str, count: u16) -> Result<u16, ApiErro
     }
     let tasks = request.tasks.iter().flat_map(|task| &task.depends_on_tasks);
     let mut bound: Vec<ShardId> = tasks.filter_map(|TaskId(id)| of(*id)).collect();
-    let has_group = request.tasks.iter().any(|task| task.group.is_some());
-    if !request.limits.is_empty() || has_group {
-        bound.push(ShardId(0));
-    }
     bound.sort_unstable();
     bound.dedup();
     match (&bound[..], request.after.first()) {
@@ -687,7 +682,7 @@ fn shard_of(request: &JobRequest, user: &str, count: u16) -> Result<u16, ApiErro
             Ok(ShardId::of_key(user, key, count).0)
         }
         _ => {
-            let message = "tasks that this job waits for lie in different shards, or it has a group, which is kept in shard 0";
+            let message = "tasks that this job waits for lie in different shards";
             let help = "let the whole job come `after` the others: that works from shard to shard";
             Err(ApiError::invalid(message).with_help(help))
         }
@@ -858,7 +853,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_goes_to_the_shard_of_what_it_waits_for_and_of_its_limits() {
+    fn a_job_goes_to_the_shard_of_what_it_waits_for_and_others_are_spread() {
         let task = serde_json::json!({"run": {"command": {"words": ["true"]}}});
         let plain = |key: &str| job(serde_json::json!({"key": key, "tasks": [task]}));
         let placed = |job: &JobRequest| shard_of(job, "mia", 4);
@@ -875,8 +870,11 @@ mod tests {
         assert!(placed(&after).is_err(), "there are four");
         let mut grouped = plain("b");
         grouped.tasks[0].group = Some("disk".to_owned());
-        assert_eq!(placed(&grouped).ok(), Some(0));
+        assert_eq!(placed(&grouped).ok(), placed(&plain("b")).ok());
         grouped.tasks[0].depends_on_tasks = vec![TaskId(ShardId(1).number(9))];
+        assert_eq!(placed(&grouped).ok(), Some(1));
+        let elsewhere = TaskId(ShardId(2).number(9));
+        grouped.tasks[0].depends_on_tasks.push(elsewhere);
         assert!(placed(&grouped).is_err());
     }
 }
