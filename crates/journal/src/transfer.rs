@@ -21,8 +21,10 @@ use crate::sqlite::seal::Chain;
 use crate::sqlite::{self, JobQuery, TaskQuery};
 use crate::{AppendError, OpenError, ReadError};
 
-/// Where a journal is.
+/// Where a journal is. Which places there are depends on how it was built, and that may be with more than whoever uses it
+/// asked for.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 #[cfg_attr(
     feature = "postgres",
     expect(clippy::large_enum_variant, reason = "a command makes two of them")

@@ -8,7 +8,6 @@ use loxley_journal::{Place, Transferred, transfer};
 use serde_json::{Value, json};
 
 use super::backup::copy_results;
-#[cfg(feature = "postgres")]
 use super::backup::large_results;
 use super::write_json;
 use crate::exit::Exit;
@@ -51,13 +50,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit> {
             copied: copy_results(from, to).context("cannot copy the large results")?,
             left: 0,
         },
-        #[cfg(feature = "postgres")]
         (Place::Directory(from), _) => LargeResults {
             copied: 0,
             left: large_results(from)?.count() as u64,
         },
-        #[cfg(feature = "postgres")]
-        (Place::Database(_), _) => LargeResults::default(),
+        _ => LargeResults::default(),
     };
     match (&copied[..], args.json) {
         ([one], true) => {
