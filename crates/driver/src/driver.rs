@@ -214,6 +214,27 @@ mod tests {
     }
 
     #[test]
+    fn it_is_due_when_the_time_of_the_core_has_come() {
+        let driver = driver();
+        let at = driver.next_timer().expect("it looks around at intervals");
+        assert!(driver.is_due(at));
+        assert!(!driver.is_due(Time(at.0 - 1)));
+    }
+
+    #[test]
+    fn it_is_settled_when_all_that_was_decided_is_given_out() {
+        let mut driver = driver();
+        assert!(driver.is_settled());
+        let job = JobSpec::new(JobId(1));
+        assert!(driver.submit(Time(1), job, task(1)).is_ok());
+        assert!(!driver.is_settled());
+        while driver.next_action().is_some() {}
+        assert!(driver.is_settled());
+        driver.later(Input::Tick);
+        assert!(!driver.is_settled());
+    }
+
+    #[test]
     fn a_lease_is_held_from_its_assignment_to_its_end() {
         let mut driver = driver();
         let job = JobSpec::new(JobId(1));

@@ -848,3 +848,200 @@ impl SelfTuner {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loxley_model::{
+        AgentId, AgentSpec, Dispatch, JobId, JobSpec, Outcome, SkillSet, TaskId, TaskKind, TaskSpec,
+    };
+    use loxley_policy::{Action, Input};
+
+    fn relaxed(cost: f64) -> Measure {
+        let load = Load::Relaxed;
+        Measure { load, cost }
+    }
+
+    fn trial(costs: &[f64]) -> Trial {
+        Trial {
+            setting: Setting::BusyThreshold,
+            from: 5.0,
+            to: 10.0,
+            stage: Stage::More,
+            measures: costs.iter().map(|cost| relaxed(*cost)).collect(),
+        }
+    }
+
+    /// Pairs of windows of which those with the change cost less by these shares.
+    fn better_by(shares: [f64; 2]) -> Trial {
+        let [one, two] = shares.map(|share| [1.0 + share / 2.0, 1.0 - share / 2.0]);
+        trial(&[one[0], one[1], two[1], two[0]])
+    }
+
+    #[test]
+    fn windows_with_and_without_a_change_alternate_so_that_no_trend_counts() {
+        let with = (0..8).map(Trial::is_with);
+        let sign = |with| if with { '+' } else { '-' };
+        assert_eq!(with.map(sign).collect::<String>(), "-++-+--+");
+    }
+
+    #[test]
+    fn neighbours_differ_by_a_share_of_their_mean() {
+        let differences: Vec<f64> = trial(&[1.0, 3.0, 3.0, 1.0]).differences().collect();
+        assert_eq!(differences, [1.0, 1.0]);
+        let differences: Vec<f64> = better_by([0.5, 0.25]).differences().collect();
+        assert_eq!(differences, [-0.5, -0.25]);
+    }
+
+    #[test]
+    fn a_change_is_kept_if_it_is_better_by_more_than_the_pairs_differ() {
+        let is_kept = |shares| {
+            let step = better_by(shares).verdict(&SelfTuning::default());
+            matches!(step.what, What::Kept { .. })
+        };
+        assert!(is_kept([0.25, 0.25]));
+        assert!(!is_kept([0.02, 0.02]), "not worth it");
+        assert!(!is_kept([0.5, 0.0]), "it may be chance");
+        // Their mean is four times its standard error, and not more.
+        assert!(!is_kept([0.3125, 0.1875]));
+        assert!(is_kept([0.3125, 0.21875]));
+    }
+
+    #[test]
+    fn a_setting_that_is_zero_can_become_more() {
+        let mut config = Config::default();
+        config.quotas.reserved_slots = 0;
+        let more = Setting::ReservedSlots.candidate(Stage::More, 2.0, &config);
+        assert_eq!(more, Some(1.0));
+        assert_eq!(
+            Setting::ReservedSlots.candidate(Stage::Less, 2.0, &config),
+            None
+        );
+    }
+
+    #[test]
+    fn a_change_takes_effect_and_what_began_before_it_gets_a_quarter_of_a_window() {
+        let mut config = Config::default();
+        config.self_tuning.enabled = true;
+        config.self_tuning.window = Span::from_secs(60);
+        let step = Step {
+            setting: Setting::BusyThreshold,
+            from: 5.0,
+            to: 10.0,
+            what: What::Tried {
+                stage: Stage::More,
+                before: relaxed(1.0),
+            },
+        };
+        let mut tuner = SelfTuner::default();
+        let now = Time::ZERO + Span::from_secs(100);
+        let changed = tuner.apply(now, &step, &config).expect("it is another");
+        assert_eq!(changed.thresholds.busy_threshold, 10);
+        assert_eq!(
+            tuner.next_look(&config),
+            Some(now + Span::from_secs(15) + Span::from_secs(60))
+        );
+    }
+
+    /// One agent, and tasks one after the other of a second each, observed from the beginning.
+    struct Line {
+        scheduler: Scheduler,
+        tuner: SelfTuner,
+        now: Time,
+        done: u64,
+    }
+
+    impl Line {
+        fn new() -> Self {
+            let mut config = Config::default();
+            config.self_tuning.enabled = true;
+            config.self_tuning.window = Span::from_secs(10);
+            let scheduler = Scheduler::new(config, Time::ZERO);
+            let (tuner, now, done) = (SelfTuner::default(), Time::ZERO, 0);
+            let mut line = Self {
+                scheduler,
+                tuner,
+                now,
+                done,
+            };
+            let agent = AgentSpec {
+                dispatch: Dispatch::KeepFull,
+                ..AgentSpec::new(AgentId(1), SkillSet::none())
+            };
+            line.tell(Input::AgentJoined(agent.into()));
+            assert_eq!(line.look(), None, "it begins to measure");
+            line
+        }
+
+        fn tell(&mut self, input: Input) -> Vec<Action> {
+            self.tuner.observe(self.now, &self.scheduler);
+            let mut actions = Vec::new();
+            self.scheduler.handle(self.now, input, &mut actions);
+            actions
+        }
+
+        fn look(&mut self) -> Option<Step> {
+            self.tuner.look(self.now, &self.scheduler)
+        }
+
+        fn run_one(&mut self) {
+            self.done += 1;
+            let task = TaskId(self.done);
+            let tasks = [TaskSpec::new(task, TaskKind::default().into())].into();
+            let job = JobSpec::new(JobId(self.done));
+            let actions = self.tell(Input::TasksSubmitted { job, tasks });
+            let lease = actions.iter().find_map(|action| match action {
+                Action::Assign { lease, .. } => Some(*lease),
+                _ => None,
+            });
+            let lease = lease.expect("the agent is idle");
+            self.tell(Input::TaskStarted { task, lease });
+            self.now = self.now + Span::from_secs(1);
+            let outcome = Outcome::Succeeded;
+            self.tell(Input::TaskFinished {
+                task,
+                lease,
+                outcome,
+            });
+        }
+    }
+
+    #[test]
+    fn the_cost_of_a_window_is_how_long_a_task_is_there() {
+        let mut line = Line::new();
+        let mut tried = None;
+        for _ in 0..40 {
+            line.run_one();
+            tried = tried.or_else(|| line.look());
+        }
+        let what = tried.map(|step| step.what);
+        let Some(What::Tried { before, .. }) = what else {
+            panic!("nothing was tried: {what:?}");
+        };
+        assert_eq!(before.load, Load::Relaxed);
+        assert!((0.9..=1.1).contains(&before.cost), "{before:?}");
+    }
+
+    #[test]
+    fn a_window_waits_ten_times_its_length_for_enough_tasks() {
+        let mut line = Line::new();
+        line.tuner.trial = Some(trial(&[1.0]));
+        let mut given_up = None;
+        while given_up.is_none() && line.now < Time::ZERO + Span::from_secs(200) {
+            line.now = line.now + Span::from_secs(10);
+            given_up = line.look();
+        }
+        assert_eq!(line.now, Time::ZERO + Span::from_secs(100));
+        let what = given_up.map(|step| step.what);
+        assert!(
+            matches!(
+                what,
+                Some(What::TakenBack {
+                    why: Why::LoadChanged,
+                    ..
+                })
+            ),
+            "{what:?}"
+        );
+    }
+}

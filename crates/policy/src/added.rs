@@ -119,3 +119,29 @@ impl Snapshot {
         Ok(self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use loxley_model::Time;
+
+    use super::*;
+    use crate::{Config, Scheduler};
+
+    #[test]
+    fn additions_that_speak_of_what_is_not_in_the_snapshot_are_refused() {
+        let snapshot = || Scheduler::new(Config::default(), Time::ZERO).snapshot();
+        let refused = |additions| snapshot().with_additions(additions).err();
+        let of_kind = SnapshotAdditions {
+            kinds: [(KindRef::new(0), KindOutcomes::default())].into(),
+            ..SnapshotAdditions::default()
+        };
+        let unknown = |what| Some(SnapshotError::Unknown(what));
+        assert_eq!(refused(of_kind), unknown("a kind of task"));
+        let of_agent = SnapshotAdditions {
+            agents: [(AgentRef::new(0), AgentAdditions::default())].into(),
+            ..SnapshotAdditions::default()
+        };
+        assert_eq!(refused(of_agent), unknown("an agent"));
+        assert_eq!(refused(SnapshotAdditions::default()), None);
+    }
+}

@@ -391,3 +391,18 @@ impl core::ops::IndexMut<AgentRef> for Agents {
             .expect("a reference outlived its agent")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_without_an_agent_is_on_the_list_of_such_places() {
+        let mut agents = Agents::default();
+        let agent = agents.insert(AgentSpec::new(AgentId(1), SkillSet::none()), Time::ZERO);
+        agents.remove(agent);
+        assert!(agents.places_agree());
+        agents.vacant.clear();
+        assert!(!agents.places_agree());
+    }
+}

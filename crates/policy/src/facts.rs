@@ -306,6 +306,8 @@ mod tests {
         assert_eq!(refuse(|t| t.dependents = 5), unknown("a dependent"));
         assert_eq!(refuse(|t| t.arrival = 3), unknown("an arrival"));
         assert_eq!(refuse(|t| t.id = TaskId(9)), unknown("a task"));
+        let user = refused(|facts| facts.jobs[JobRef::new(0)].user = crate::refs::UserRef::new(1));
+        assert_eq!(user, unknown("a user"));
         let no_classes = refused(|facts| facts.classes = TaskClasses::default());
         assert_eq!(no_classes, unknown("a kind of task"));
         let gone = refused(|facts| drop(facts.tasks.remove(first)));

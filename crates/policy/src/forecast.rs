@@ -531,6 +531,42 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_period_that_is_remembered_is_found() {
+        let series = fed((0..1_000).map(|step| if step % 300 == 100 { 24 } else { 0 }));
+        assert_eq!(series.season.len(), 300);
+    }
+
+    #[test]
+    fn seasons_of_a_day_are_looked_for() {
+        let day = Span::from_secs(60 * 60 * 24);
+        assert_eq!(ForecastRules::default().season_max, day);
+    }
+
+    #[test]
+    fn as_many_steps_are_taken_in_as_have_passed() {
+        let rules = ForecastRules::default();
+        let at = |steps: u64| Time(rules.step.0 * steps);
+        let mut forecasts = Forecasts::default();
+        forecasts.begin(at(3), &rules);
+        let class = AdmissionClassRef::new(0);
+        forecasts.arrived(class);
+        forecasts.advance(at(5), &rules);
+        let counts = &forecasts.series[&class].counts;
+        assert!(counts.iter().eq(&[1, 0]), "{counts:?}");
+        forecasts.advance(at(5), &rules);
+        assert_eq!(forecasts.series[&class].counts.len(), 2);
+    }
+
+    #[test]
+    fn errors_are_equal_if_their_means_are() {
+        let error = |sum, count| PeriodError { sum, count };
+        assert!(error(0, 3).is_equal_to(error(0, 5)));
+        assert!(error(2, 3).is_equal_to(error(4, 6)));
+        assert!(!error(2, 3).is_equal_to(error(3, 3)));
+        assert!(!error(3, 3).is_equal_to(error(2, 3)));
+    }
+
+    #[test]
     fn the_shortest_of_the_periods_that_fit_is_taken() {
         let series = fed((0..600).map(|step| if step % 37 < 2 { 8 } else { 1 }));
         assert_eq!(series.season.len(), 37);

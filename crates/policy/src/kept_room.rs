@@ -441,3 +441,44 @@ impl Scheduler {
         (room.times, room.moves)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten tasks are due in ten seconds, for two of four slots.
+    fn plan(waiting: u64) -> Plan {
+        Plan {
+            begins: Time::ZERO + Span::from_secs(10),
+            until: Time::ZERO + Span::from_secs(20),
+            tasks: 10,
+            slots: 2,
+            all_slots: 4,
+            waiting,
+            agents: Vec::new(),
+            given: 0,
+        }
+    }
+
+    #[test]
+    fn what_ends_before_the_burst_is_never_refused() {
+        let ends_at = |secs| plan(0).refuses(Time::ZERO, Span::from_secs(secs));
+        assert_eq!([1, 10, 1_000].map(ends_at), [false, false, true]);
+    }
+
+    #[test]
+    fn it_is_refused_if_the_burst_would_wait_longer_than_the_others_do() {
+        // The burst waits 10 * 4 * x, the others 2 * 2 * (4 + waiting) * 10 seconds.
+        for (waiting, longest) in [(0, 14), (6, 20), (96, 110)] {
+            let refuses = |secs| plan(waiting).refuses(Time::ZERO, Span::from_secs(secs));
+            assert!(!refuses(longest), "{waiting}");
+            assert!(refuses(longest + 1), "{waiting}");
+        }
+    }
+
+    #[test]
+    fn once_the_burst_has_come_whatever_takes_time_is_refused() {
+        let now = Time::ZERO + Span::from_secs(12);
+        assert!(plan(1_000).refuses(now, Span::from_secs(1)));
+    }
+}

@@ -275,4 +275,20 @@ mod tests {
         outcomes.add(&agents, refs[0], ran(1.0), at(0));
         assert!(!outcomes.is_empty(), "it failed");
     }
+
+    #[test]
+    fn a_speed_is_not_forgotten_between_two_tasks_of_the_same_agent() {
+        let (agents, refs) = agents(1);
+        let mut outcomes = KindOutcomes::default();
+        let fast = Seen {
+            speed: Some(3.0),
+            ..did(true)
+        };
+        for _ in 0..40 {
+            outcomes.add(&agents, refs[0], fast, at(0));
+        }
+        outcomes.add(&agents, refs[0], fast, at(1_000));
+        let speed = outcomes.listed[0].speed.expect("it differs");
+        assert!((2.9..=3.0).contains(&speed), "{speed}");
+    }
 }

@@ -316,6 +316,14 @@ mod tests {
     }
 
     #[test]
+    fn what_was_learned_counts_half_after_each_half_life() {
+        let after = |secs| decay_factor(Span::from_secs(secs), Span::from_secs(10));
+        let factors = [0, 5, 10, 15, 20].map(after);
+        assert_eq!(factors, [1.0, 0.75, 0.5, 0.375, 0.25]);
+        assert_eq!(decay_factor(Span::from_secs(5), Span::ZERO), 1.0);
+    }
+
+    #[test]
     fn tasks_that_take_longer_and_shorter_in_turns_make_nobody_faster() {
         let mut known = 1.0;
         for _ in 0..1_000 {

@@ -131,9 +131,11 @@ mod tests {
         assert!(table.iter().map(|(id, _)| id).eq(ids));
         for id in ids {
             assert_eq!(table.get(id), Some(id as u32));
-            table.remove(id);
-            table.remove(id);
-            assert_eq!(table.get(id), None);
+            let len = table.len();
+            for _ in 0..2 {
+                table.remove(id);
+                assert_eq!((table.get(id), table.len()), (None, len - 1));
+            }
         }
         assert_eq!(table.len(), 0);
     }

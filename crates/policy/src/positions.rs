@@ -73,6 +73,8 @@ impl Positions {
 
 #[cfg(test)]
 mod tests {
+    use alloc::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -90,5 +92,25 @@ mod tests {
         assert!(set.iter().eq([3, 63, 4_096, 5_000]));
         assert_eq!((set.len, set.next(64)), (4, Some(4_096)));
         assert_eq!(set.next(5_001), None);
+    }
+
+    #[test]
+    fn the_next_position_is_that_of_a_sorted_set() {
+        let (mut set, mut sorted) = (Positions::default(), BTreeSet::new());
+        let mut number = 1_usize;
+        for round in 0..400 {
+            number = (number * 7_919 + 13) % 20_011;
+            let present = round % 3 != 2;
+            set.set(number, present);
+            match present {
+                true => sorted.insert(number),
+                false => sorted.remove(&number),
+            };
+        }
+        for from in (0..20_100).step_by(17) {
+            let next = sorted.range(from..).next().copied();
+            assert_eq!(set.next(from), next, "{from}");
+        }
+        assert!(set.iter().eq(sorted));
     }
 }

@@ -561,6 +561,11 @@ impl World {
             .get(&task)
             .unwrap_or_else(|| panic!("{task} queued, not here"));
         assert!(entry.leases.is_empty(), "{task} is queued and on an agent");
+        let hand = &self.agents[&agent];
+        assert!(
+            !hand.suspected && !hand.draining,
+            "{task} is queued at {agent}, which gets nothing new"
+        );
         assert!(
             entry.waits_for.is_empty(),
             "{task} is queued before its dependencies"
