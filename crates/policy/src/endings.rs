@@ -323,17 +323,14 @@ impl Scheduler {
     }
 
     fn report_deadline_lost(&mut self, task: TaskRef, actions: &mut Vec<Action>) {
-        let this = &mut self.facts.tasks[task];
-        if !core::mem::replace(&mut this.extra_mut().deadline_reported, true) {
-            let deadline = this.deadline();
-            report(
-                Report::DeadlineLost {
-                    task: this.id,
-                    deadline,
-                },
-                actions,
-            );
+        let this = &self.facts.tasks[task];
+        let extra = this.extra.as_ref();
+        if extra.is_some_and(|extra| extra.deadline_reported) {
+            return;
         }
+        let (id, deadline) = (this.id, this.deadline());
+        self.step_back(task);
+        report(Report::DeadlineLost { task: id, deadline }, actions);
     }
 
     pub(crate) fn deadline_due(&mut self, id: TaskId, actions: &mut Vec<Action>) {

@@ -106,7 +106,8 @@ impl Scheduler {
             return None;
         }
         let own = self.peek_own(agent, shares);
-        let order = |task: TaskRef| self.facts.tasks[task].fleet_order();
+        // Of two that only their places in one submission tell apart, its own is as good as the other.
+        let order = |task: TaskRef| self.facts.tasks[task].rank();
         own.is_none_or(|own| order(task) < order(own))
             .then_some(task)
     }

@@ -252,8 +252,8 @@ impl Scheduler {
         known.map_or(self.facts.mean_cost.max(1.0) as u64, |cost| cost.0)
     }
 
-    /// What each task is expected to cost; nothing if that is the same for all. The longest come first then:
-    /// what is long and starts last, everybody waits for.
+    /// What puts the tasks of a submission in order: what each is expected to cost; nothing if that is the same for all.
+    /// The longest come first then: what is long and starts last, everybody waits for.
     #[inline(never)]
     fn costs_if_they_differ(&mut self, tasks: &[TaskSpec]) -> Vec<u64> {
         let mut costs: Vec<u64> = tasks.iter().map(|task| self.likely_cost(task)).collect();
@@ -262,10 +262,12 @@ impl Scheduler {
             return Vec::new();
         }
         let end = self.likely_end(&costs);
+        let longest = costs.iter().copied().max().unwrap_or(0);
         for (cost, task) in costs.iter_mut().zip(tasks) {
             if task.deadline.is_some_and(|deadline| deadline < end) {
-                // Not all of them will be in time: the longest first would make many short ones late.
-                *cost = 0;
+                // Not all of them will be in time. The longest first would make many short ones late; with the shortest
+                // first, as many as possible are in time.
+                *cost = longest - *cost;
             }
         }
         costs

@@ -11,8 +11,9 @@ use crate::refs::{AdmissionClassRef, AgentRef, JobRef, KindRef, TaskRef};
 use crate::{Ending, Reason};
 
 /// The order of tasks within one priority: earliest deadline, then first submission, then the longest
-/// way to the end of its job, then first in the submission. Fixed for life, so that a task which is
-/// put back, moved or tried again keeps its place.
+/// way to the end of its job, then first in the submission. So a task which is put back, moved or tried again keeps its
+/// place. It changes once at most: a task that can no longer make its deadline comes behind all that still can, and
+/// before those without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OrderKey {
     pub(crate) deadline: Time,
@@ -62,6 +63,9 @@ pub(crate) const UNKNOWN_COST: Span = Span::from_millis(100);
 /// The slack of a task of which nothing says when it should start: nothing waits for it in its submission, and it
 /// costs the same as the others.
 pub(crate) const NO_CHAIN: u64 = u64::MAX;
+
+/// Puts a deadline behind all that are not centuries away, and keeps the order of those that it is put to.
+const LOST: u64 = 1 << 63;
 
 /// No edge: the end of a list.
 pub(crate) const NO_EDGE: u32 = u32::MAX;
@@ -174,10 +178,22 @@ pub(crate) struct SecondCopy {
 impl Task {
     pub(crate) fn key(&self) -> OrderKey {
         OrderKey {
-            deadline: self.deadline(),
+            deadline: self.ordering_deadline(),
             submission: self.arrival - u64::from(self.position),
             slack: self.slack,
             arrival: self.arrival,
+        }
+    }
+
+    /// What it is ordered by: its deadline, or later than any other if it is lost.
+    fn ordering_deadline(&self) -> Time {
+        let Some(extra) = &self.extra else {
+            return Time::MAX;
+        };
+        if extra.deadline_reported && extra.deadline != Time::MAX {
+            Time((extra.deadline.0 | LOST).min(Time::MAX.0 - 1))
+        } else {
+            extra.deadline
         }
     }
 
@@ -230,6 +246,15 @@ impl Task {
     /// The order in which the whole fleet should start tasks.
     pub(crate) fn fleet_order(&self) -> (Reverse<Priority>, OrderKey) {
         (Reverse(self.priority), self.key())
+    }
+
+    /// The same without the place in its submission: tasks of one rank may start in any order.
+    pub(crate) fn rank(&self) -> (Reverse<Priority>, OrderKey) {
+        let key = OrderKey {
+            arrival: 0,
+            ..self.key()
+        };
+        (Reverse(self.priority), key)
     }
 
     pub(crate) fn is_queued(&self) -> bool {

@@ -22,6 +22,7 @@ use crate::fleet::{Change, InHand};
 use crate::leases::Held;
 use crate::refs::{AgentRef, TaskRef};
 use crate::scheduler::report;
+use crate::task_classes::class_bit;
 use crate::tasks::{Gone, SecondCopy, State};
 use crate::{Action, Reason, Report, Scheduler};
 
@@ -69,6 +70,31 @@ impl Scheduler {
         let this = &mut self.facts.tasks[task];
         this.stamp = this.stamp.wrapping_add(1);
         self.set_state(task, State::Waiting);
+    }
+
+    /// A task can no longer make its deadline: wherever it waits, it comes behind those that still can.
+    pub(crate) fn step_back(&mut self, task: TaskRef) {
+        let this = &self.facts.tasks[task];
+        let class = self.facts.admission_class_of(this).capability;
+        match this.state {
+            State::Queued => {
+                self.derived.unqueue(&self.facts, task);
+                let this = &mut self.facts.tasks[task];
+                this.stamp = this.stamp.wrapping_add(1);
+                this.extra_mut().deadline_reported = true;
+                self.derived.queue(&self.facts, task);
+                // Somebody idle left it to a faster agent, perhaps: what comes first there now is another.
+                self.marks.offer(1 << class_bit(class));
+            }
+            State::Held => {
+                self.derived.capabilities.unhold(class, this, task);
+                let this = &mut self.facts.tasks[task];
+                this.extra_mut().deadline_reported = true;
+                let this = &self.facts.tasks[task];
+                self.derived.capabilities.hold(class, this, task);
+            }
+            _ => self.facts.tasks[task].extra_mut().deadline_reported = true,
+        }
     }
 
     /// Takes a task off its queue because it moves to another agent.

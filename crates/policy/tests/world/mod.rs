@@ -16,6 +16,8 @@ pub(crate) struct Entry {
     pub(crate) job: JobSpec,
     /// Which submission it came with; within one, the longest chain decides.
     pub(crate) submission: u64,
+    /// Whether it was said that it cannot make its deadline any more.
+    pub(crate) is_lost: bool,
     pub(crate) queued_at: Option<AgentId>,
     pub(crate) moves: u32,
     pub(crate) leases: BTreeMap<Lease, AgentId>,
@@ -293,6 +295,7 @@ impl World {
                     self.arrivals += 1;
                     entry.submission = self.arrivals;
                     entry.spec.deadline = None;
+                    entry.is_lost = false;
                     entry.moves = 0;
                     entry.waits_for.clear();
                     entry.queued_at = None;
@@ -522,6 +525,7 @@ impl World {
                 agent,
                 reason,
             } => self.note_queued(*task, *agent, *reason),
+            Report::DeadlineLost { task, .. } => self.tasks.get_mut(task).unwrap().is_lost = true,
             Report::Held { task } => self.tasks.get_mut(task).unwrap().queued_at = None,
             Report::Finished { task, ending, .. } => self.note_finished(*task, *ending),
             Report::AgentLost(agent) => self.forget_agent(*agent),
@@ -602,6 +606,7 @@ impl World {
                 spec: spec.clone(),
                 job: *job,
                 submission: self.arrivals,
+                is_lost: false,
                 queued_at: None,
                 moves: 0,
                 leases: BTreeMap::new(),
@@ -806,11 +811,12 @@ impl World {
     }
 }
 
-fn order(entry: &Entry) -> (std::cmp::Reverse<Priority>, Time, u64) {
+/// What is lost comes between what still can be in time and what has no deadline.
+fn order(entry: &Entry) -> (std::cmp::Reverse<Priority>, (bool, bool, Time), u64) {
     let deadline = entry.spec.deadline.unwrap_or(Time::MAX);
     (
         std::cmp::Reverse(entry.spec.priority),
-        deadline,
+        (deadline == Time::MAX, entry.is_lost, deadline),
         entry.submission,
     )
 }
